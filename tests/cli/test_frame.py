@@ -2,34 +2,66 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from edenmem import __version__
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.app.root import COMMANDS, every_command, run
+from edenmem.cli.app.root import COMMANDS, app, every_command, run
+from edenmem.settings.keys import defaults
 from tests.cli.conftest import Cli, Inside
 
 EVERY = dict(every_command())
 
 
-@pytest.mark.parametrize("path", list(EVERY), ids=" ".join)
-def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*path, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"Usage: edenmem {' '.join(path)}")
-    # A sentence of what it does, not only the usage.
-    assert len(shown.splitlines()[2].strip()) > 15
-    assert "\b" not in shown
-    assert all(len(line) <= 80 for line in shown.splitlines())
+def test_every_command_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """With a sentence, an example that is understood, and a text for each option."""
+    for path, command in EVERY.items():
+        assert run([*path, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"Usage: edenmem {' '.join(path)}")
+        assert len(shown.splitlines()[2].strip()) > 15, path
+        assert "\b" not in shown
+        assert all(len(line) <= 80 for line in shown.splitlines()), path
+        found = _examples(command)
+        assert any(example.split()[: len(path)] == [*path] for example in found), path
+        for example in found:
+            line = re.split(r" [|>&#] ?| \d?> ", example)[0]
+            _parse(shlex.split(line))
+        for parameter in command.params:
+            assert parameter.help, f"{' '.join(path)} {parameter.name}"
+            shown_default = re.search(r"\[default: (\w+\.\w+), (\S+)\]", parameter.help)
+            if shown_default:
+                assert str(defaults()[shown_default[1]]) == shown_default[2]
 
 
-@pytest.mark.parametrize("path", list(EVERY), ids=" ".join)
-def test_every_option_is_explained(path: tuple[str, ...]) -> None:
-    for parameter in EVERY[path].params:
-        assert parameter.help, f"{' '.join(path)} {parameter.name}"
+def _examples(command: Any) -> list[str]:
+    """The command lines in a command's help."""
+    text = str(command.help or "").replace("\\\n", " ")
+    lines = re.findall(r"^ *(?:\w+=\S+ )?edenmem (.+?)(?: {2,}\(.*)?$", text, re.MULTILINE)
+    return [line for line in lines if line.split()[0] in COMMANDS]
+
+
+def _parse(arguments: list[str]) -> None:
+    """Parse without running: an unknown command, option or choice is an error."""
+    context = get_command(app).make_context("edenmem", arguments, obj=Invocation())
+    while True:
+        group: Any = context.command
+        if not hasattr(group, "resolve_command"):
+            return
+        name, command, rest = group.resolve_command(context, context._protected_args + context.args)
+        context = command.make_context(name, rest, parent=context)
+
+
+def test_defaults_from_settings_are_shown() -> None:
+    texts = [str(vars(one).get("help")) for one in EVERY["serve",].params]
+    assert any("[default: server.port, 8377]" in text for text in texts)
 
 
 @pytest.mark.parametrize("option", ["--user", "--account", "--group", "--shard", "--session"])

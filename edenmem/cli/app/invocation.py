@@ -158,6 +158,7 @@ class Invocation:
             color=self.color,
             notes=notes,
             advise=self.repeat_options,
+            find_names=lambda items: self.service.scopes.labels(items),
         )
 
     @cached_property

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.money import format_amount, format_cost
-from edenmem.cli.terminal.tables import Column, format_cell
+from edenmem.cli.terminal.tables import Column, format_amount, format_cell, format_cost
 from edenmem.engine.history.descriptions import describe_doubt as describe_doubt
 from edenmem.engine.history.descriptions import describe_rejection
 from edenmem.engine.reports import EditReport, ScopeStatus
@@ -41,15 +40,20 @@ def note_quoting(run: Invocation, username: str) -> None:
         run.out.note(f"in commands, write the name as {quoted}")
 
 
+def place_fields(run: Invocation, scope: Scope) -> list[tuple[str, object]]:
+    """Return the fields of a scope: its agent, and its label within the agent."""
+    labels = run.service.scopes.labels([scope])
+    return [("agent", labels[scope.agent_id]), ("scope", labels.within_agent(scope))]
+
+
 def agent_name(run: Invocation, agent_id: str) -> str:
     """Return the username of an agent, or the ID of a removed one."""
     return run.service.scopes.labels([agent_id])[agent_id]
 
 
-def scope_name(run: Invocation, scope: Scope, *, within_agent: bool = False) -> str:
-    """Return the label of a scope; see `Labels`."""
-    labels = run.service.scopes.labels([scope])
-    return labels.within_agent(scope) if within_agent else labels.full(scope)
+def scope_name(run: Invocation, scope: Scope) -> str:
+    """Return the label of a scope with its agent; see `Labels`."""
+    return run.service.scopes.labels([scope]).full(scope)
 
 
 def origin(session: Session) -> str:
@@ -61,39 +65,27 @@ def origin(session: Session) -> str:
     return "imported" if is_named or session.title else "chat"
 
 
-def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact]]]:
-    """Return the columns of a list of facts."""
-
-    def columns(facts: Sequence[Fact]) -> list[Column[Fact]]:
-        labels = run.service.scopes.labels([fact.home for fact in facts])
-        return [
-            Column("id", lambda fact: fact.id, "id"),
-            Column("scope", lambda fact: labels.within_agent(fact.home)),
-            Column("when", lambda fact: fact.recent_at, "time"),
-            Column("private", lambda fact: fact.private or None),
-            Column("unconfirmed", lambda fact: fact.unconfirmed or None),
-            Column("content", lambda fact: fact.content, "text"),
-        ]
-
-    return columns
+#: The columns of a list of facts.
+FACTS: list[Column[Fact]] = [
+    Column("id", lambda fact: fact.id, "id"),
+    Column("scope", lambda fact: fact.home, names="scope"),
+    Column("when", lambda fact: fact.recent_at, "time"),
+    Column("private", lambda fact: fact.private or None),
+    Column("unconfirmed", lambda fact: fact.unconfirmed or None),
+    Column("content", lambda fact: fact.content, "text"),
+]
 
 
-def held_columns(run: Invocation) -> Callable[[Sequence[Held]], list[Column[Held]]]:
-    """Return the columns of a list of items that wait for review."""
-
-    def columns(items: Sequence[Held]) -> list[Column[Held]]:
-        labels = run.service.scopes.labels([held.home for held in items])
-        return [
-            Column("id", lambda held: held.id, "id"),
-            Column("kind", lambda held: held.kind),
-            Column("scope", lambda held: labels.within_agent(held.home)),
-            Column("held", lambda held: held.held_at, "time"),
-            Column("reasons", lambda held: held.reasons, "text"),
-            Column("quote", lambda held: held.quote or None, "text"),
-            Column("content", lambda held: held.content, "text"),
-        ]
-
-    return columns
+#: The columns of a list of items that wait for review.
+HELD_ITEMS: list[Column[Held]] = [
+    Column("id", lambda held: held.id, "id"),
+    Column("kind", lambda held: held.kind),
+    Column("scope", lambda held: held.home, names="scope"),
+    Column("held", lambda held: held.held_at, "time"),
+    Column("reasons", lambda held: held.reasons, "text"),
+    Column("quote", lambda held: held.quote or None, "text"),
+    Column("content", lambda held: held.content, "text"),
+]
 
 
 def describe_held(count: HeldCount) -> str:
@@ -102,43 +94,14 @@ def describe_held(count: HeldCount) -> str:
     return f"{many(count.number, 'item')}{since}" if count.number else ""
 
 
-def reflection_columns(
-    run: Invocation,
-) -> Callable[[Sequence[Reflection]], list[Column[Reflection]]]:
-    """Return the columns of a list of reflections."""
-
-    def columns(reflections: Sequence[Reflection]) -> list[Column[Reflection]]:
-        labels = run.service.scopes.labels([reflection.home for reflection in reflections])
-        return [
-            Column("id", lambda r: r.id, "id"),
-            Column("scope", lambda r: labels.within_agent(r.home)),
-            Column("state", lambda r: "absorbed" if r.absorbed else "pending"),
-            Column("when", lambda r: r.dated_at, "time"),
-            Column("content", lambda r: r.content, "text"),
-        ]
-
-    return columns
-
-
-def scope_columns(
-    run: Invocation,
-) -> Callable[[Sequence[ScopeStatus]], list[Column[ScopeStatus]]]:
-    """Return the columns of a list of scopes: sizes and limits."""
-
-    def columns(statuses: Sequence[ScopeStatus]) -> list[Column[ScopeStatus]]:
-        labels = run.service.scopes.labels([status.scope for status in statuses])
-        return [
-            Column("agent", lambda s: labels[s.scope.agent_id]),
-            Column("kind", lambda s: s.scope.kind),
-            Column("owner", lambda s: labels[s.scope.owner], "text"),
-            Column("facts", lambda s: s.facts, "number"),
-            Column("pending", lambda s: f"{s.pending}/{s.consolidate_at}", "number"),
-            Column("text", lambda s: f"v{s.version}" if s.version else "", "number"),
-            Column("words", lambda s: f"{s.words}/{s.word_limit}" if s.version else "", "number"),
-            Column("state", state),
-        ]
-
-    return columns
+#: The columns of a list of reflections.
+REFLECTIONS: list[Column[Reflection]] = [
+    Column("id", lambda r: r.id, "id"),
+    Column("scope", lambda r: r.home, names="scope"),
+    Column("state", lambda r: "absorbed" if r.absorbed else "pending"),
+    Column("when", lambda r: r.dated_at, "time"),
+    Column("content", lambda r: r.content, "text"),
+]
 
 
 def state(status: ScopeStatus) -> str:
@@ -146,23 +109,28 @@ def state(status: ScopeStatus) -> str:
     return "paused" if not status.active else "due" if status.due else ""
 
 
-def consolidation_columns(
-    run: Invocation,
-) -> Callable[[Sequence[Consolidation]], list[Column[Consolidation]]]:
-    """Return the columns of a list of consolidated texts."""
+#: The columns of a list of scopes: sizes and limits.
+SCOPES: list[Column[ScopeStatus]] = [
+    Column("agent", lambda s: s.scope.agent_id, names="account"),
+    Column("kind", lambda s: s.scope.kind),
+    Column("owner", lambda s: s.scope, "text", "owner"),
+    Column("facts", lambda s: s.facts, "number"),
+    Column("pending", lambda s: f"{s.pending}/{s.consolidate_at}", "number"),
+    Column("text", lambda s: f"v{s.version}" if s.version else "", "number"),
+    Column("words", lambda s: f"{s.words}/{s.word_limit}" if s.version else "", "number"),
+    Column("state", state),
+]
 
-    def columns(texts: Sequence[Consolidation]) -> list[Column[Consolidation]]:
-        labels = run.service.scopes.labels([text.home for text in texts])
-        return [
-            Column("agent", lambda t: labels[t.agent_id]),
-            Column("scope", lambda t: labels.within_agent(t.home)),
-            Column("version", lambda t: t.version, "number"),
-            Column("pending", lambda t: len(t.unabsorbed_ids), "number"),
-            Column("when", lambda t: t.updated_at or t.last_consolidated_at, "time"),
-            Column("text", lambda t: t.consolidated_content, "text"),
-        ]
 
-    return columns
+#: The columns of a list of consolidated texts.
+TEXTS: list[Column[Consolidation]] = [
+    Column("agent", lambda t: t.agent_id, names="account"),
+    Column("scope", lambda t: t.home, names="scope"),
+    Column("version", lambda t: t.version, "number"),
+    Column("pending", lambda t: len(t.unabsorbed_ids), "number"),
+    Column("when", lambda t: t.updated_at or t.last_consolidated_at, "time"),
+    Column("text", lambda t: t.consolidated_content, "text"),
+]
 
 
 HISTORY: list[Column[HistoryEntry]] = [
@@ -340,7 +308,9 @@ def usage_line(used: Sequence[CallUsage]) -> str:
         f"{about}{sum(u.output_tokens for u in used):,} out"
     )
     cost = sum(u.cost for u in used if u.cost is not None)
-    return f"{line}, {about}{format_cost(cost)}" if cost else line
+    unpriced = ", ".join(sorted({u.model for u in used if u.cost is None}))
+    parts = [line, *([f"{about}{format_cost(cost)}"] if cost else [])]
+    return ", ".join([*parts, *([f"cost unknown (no price for {unpriced})"] if unpriced else [])])
 
 
 def describe_former(former: InForce) -> str:

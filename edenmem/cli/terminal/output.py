@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli.terminal import tables
@@ -17,14 +18,15 @@ from edenmem.cli.terminal.data import keys_of, to_data, to_json
 from edenmem.cli.terminal.encoding import escape_json
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
+from edenmem.models.scope import Scope
 from edenmem.text import one_line, printable
 
 if TYPE_CHECKING:
     import msgspec
 
+    from edenmem.engine.scopes.references import Labels
+
 T = TypeVar("T")
-#: Columns, or a function that builds them from all rows, to look up names in one query.
-Columns = Sequence[Column[T]] | Callable[[Sequence[T]], Sequence[Column[T]]]
 
 
 class OutputFormat(StrEnum):
@@ -69,11 +71,13 @@ class Output:
         color: ColorWhen | None = None,
         notes: Callable[[str], None] | None = None,
         advise: Callable[[str], str] = str,
+        find_names: Callable[[Iterable[Scope | str]], Labels] | None = None,
     ) -> None:
         self.format = format
         #: Complete the commands that a text suggests.
         self.advise = advise
         self._quiet = quiet
+        self._find_names = find_names
         self._notes = notes
         self._color = color or _color_from_environment()
         if format in (OutputFormat.JSON, OutputFormat.JSONL):
@@ -131,7 +135,7 @@ class Output:
     def listing(
         self,
         rows: Iterable[T],
-        columns: Columns[T],
+        columns: Sequence[Column[T]],
         *,
         limit: int = 0,
         data: Callable[[T], dict[str, Any]] = to_data,
@@ -285,8 +289,24 @@ class Output:
 
     # -- formats -----------------------------------------------------------------------------
 
-    def _table(self, rows: list[T], made: Columns[T], empty: str) -> None:
-        columns = made(rows) if callable(made) else made
+    def _name_cells(self, columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
+        """Return the columns with names in place of scopes and IDs, looked up at once."""
+        assert self._find_names is not None
+        named = [column.value(row) for column in columns if column.names for row in rows]
+        found = self._find_names(
+            item
+            for value in named
+            for item in (value if isinstance(value, tuple) else (value,))
+            if isinstance(item, Scope) or (isinstance(item, str) and item)
+        )
+        return [
+            column._replace(value=partial(_name_of, column, found)) if column.names else column
+            for column in columns
+        ]
+
+    def _table(self, rows: list[T], columns: Sequence[Column[T]], empty: str) -> None:
+        if any(column.names for column in columns):
+            columns = self._name_cells(columns, rows)
         if not rows:
             self.note(empty)
         elif self.format is OutputFormat.MARKDOWN:
@@ -330,6 +350,21 @@ class Output:
             return
         for item in itertools.chain([first], iterator):
             writer.writerow({key: _csv_cell(value) for key, value in item.items()})
+
+
+def _name_of(column: Column[T], names: Labels, row: T) -> str:
+    """Return the names of a cell's scope or accounts."""
+    match column.value(row):
+        case Scope() as scope if column.names == "place":
+            return names.full(scope)
+        case Scope() as scope if column.names == "owner":
+            return names[scope.owner]
+        case Scope() as scope:
+            return names.within_agent(scope)
+        case tuple() as several:
+            return ", ".join(names[each] for each in several)
+        case account:
+            return names[str(account)] if account else ""
 
 
 class _Screen(io.StringIO):

@@ -15,6 +15,7 @@ from edenmem.text import cut_line, display_width, one_line
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+
 T = TypeVar("T")
 
 _GAP = 2
@@ -32,11 +33,15 @@ class Column(NamedTuple, Generic[T]):
     that commands accept, and are cut last. ``text`` columns share the remaining width. ``state``
     columns are never cut. A ``sentence`` column, the last one, is wrapped on a terminal and whole
     in a pipe.
+
+    The cells of a column with ``names`` are scopes, or IDs of accounts: "scope" shows a scope
+    within its agent, "place" with its agent, "owner" the owner alone, "account" an account.
     """
 
     title: str
     value: Callable[[T], object]
     kind: Literal["plain", "id", "name", "text", "number", "time", "state", "sentence"] = "plain"
+    names: Literal["", "scope", "place", "owner", "account"] = ""
 
 
 def format_cell(value: object) -> str:
@@ -277,3 +282,15 @@ def wrap_text(text: str, width: int) -> list[str]:
             lines[-1] += f" {word}" if used else word
             used += wide + (1 if used else 0)
     return lines
+
+
+def format_amount(cost: float) -> str:
+    """Format an amount without the currency."""
+    return f"{cost:.4f}"
+
+
+def format_cost(cost: float | None) -> str:
+    """Format a cost with the currency; None is an unknown price."""
+    if cost is None:
+        return "cost unknown"
+    return f"${format_amount(cost)}" if cost else "no cost"

@@ -10,17 +10,19 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import resolve_accounts
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.data.exchange_views import print_backup, print_export
+from edenmem.cli.app.views import count_noun
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.backup import RecordKind
+from edenmem.text import many
 
 if TYPE_CHECKING:
-    from edenmem.engine.exchange.exporter import ExportRequest
+    from edenmem.engine.exchange.exporter import BackupReport, ExportReport, ExportRequest
 
 
 Agents = Annotated[
@@ -30,6 +32,9 @@ Agents = Annotated[
 _Vectors = Annotated[
     bool, typer.Option("--vectors/--no-vectors", help="Include the vectors of facts.")
 ]
+#: Maximum number of problems to print.
+_SHOWN = 10
+
 Types = Annotated[
     list[RecordKind] | None,
     typer.Option(
@@ -100,8 +105,6 @@ def export(
     if target is None:
         raise Missing("FILE")
     if run.out.format is OutputFormat.MARKDOWN:
-        from edenmem.cli.commands.data.markdown_views import export_folder
-
         export_folder(run, request, target, force=force)
         return
     from edenmem.engine.exchange.files import open_compressor, open_for_writing
@@ -178,3 +181,55 @@ def _request(
     )
     select_types(request)
     return request
+
+
+def print_export(run: Invocation, report: ExportReport, target: str) -> None:
+    """Print an export; on stderr if the file went to stdout."""
+    for table, detail in report.lost:
+        print_error(f"not salvaged: {table}: {detail}", None)
+    for what, reason in report.problems[:_SHOWN]:
+        print_error(f"skipped {what}: {reason}", None)
+    if len(report.problems) > _SHOWN:
+        print_error(f"skipped {len(report.problems) - _SHOWN:,} more", None)
+    total = many(report.records, "record")
+    parts = ", ".join(count_noun(kind, count) for kind, count in report.counts.items())
+    if target == "-":
+        run.out.note(f"{total}: {parts}" if parts else total)
+        return
+    run.out.safe(f"wrote {total} to {target}")
+    if parts:
+        run.out.paragraph("  ", parts)
+
+
+def print_backup(run: Invocation, report: BackupReport) -> None:
+    """Print a backup, and removed and damaged older backups."""
+    print_export(run, report.export, str(report.path))
+    run.out.note("checksums verified")
+    for path in report.removed:
+        run.out.safe(f"removed {path}")
+    if report.export.problems:
+        print_error(
+            "older backups were kept, since records are missing from this one",
+            "run 'edenmem doctor'",
+        )
+    if report.former:
+        print_error(
+            f"kept {many(report.former, 'backup')} of another database",
+            "remove them by hand if they are obsolete",
+        )
+    for path, reason in report.damaged:
+        print_error(f"kept {path}: {reason}", "check the file and remove it by hand")
+
+
+def export_folder(run: Invocation, request: ExportRequest, target: str, *, force: bool) -> None:
+    """Write a folder, and print what it contains."""
+    if target == "-":
+        raise UsageError("Markdown needs a folder", hint="specify a folder instead of -")
+    report = run.service.exchange.write_folder(Path(target), request, force=force)
+    run.out.safe(
+        f"wrote {many(report.files, 'file')} to {target}: {many(report.texts, 'text')},"
+        f" {many(report.facts, 'fact')} and {many(report.reflections, 'pending reflection')}"
+        f" of {many(report.scopes, 'scope')}"
+    )
+    if report.removed:
+        run.out.note(f"removed {many(report.removed, 'outdated file')} of an earlier export")

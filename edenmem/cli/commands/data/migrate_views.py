@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import plan_data, to_data
-from edenmem.cli.terminal.money import format_cost
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, format_cost
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
 from edenmem.models.v1 import V1Damage, V1Problem
 from edenmem.text import many, one_line

@@ -10,14 +10,15 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.indexes.backfill_views import (
+from edenmem.cli.commands.indexes.embed_use import (
     cost_of,
     print_plan,
     print_report,
+    print_standing,
     progress_of,
+    standing_data,
+    use,
 )
-from edenmem.cli.commands.indexes.embed_use import use
-from edenmem.cli.commands.indexes.switch_views import print_standing, standing_data
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column

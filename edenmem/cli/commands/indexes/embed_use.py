@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.indexes.backfill_views import (
-    cost_of,
-    print_failures,
-    print_report,
-    progress_of,
-    report_data,
-)
-from edenmem.cli.commands.indexes.switch_views import (
-    comparison_data,
-    print_comparison,
-    print_ending,
-    print_standing,
-    standing,
-    standing_data,
-)
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.tables import Column, format_cost
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.errors import EdenmemError, ExitCode, UsageError, line_place
 from edenmem.text import many
 
 if TYPE_CHECKING:
-    from edenmem.engine.embeddings.backfill import BackfillReport
+    from edenmem.engine.embeddings.backfill import BackfillPlan, BackfillReport
+    from edenmem.engine.embeddings.status import VectorStatus
     from edenmem.engine.embeddings.switch import Progress, SwitchEnder, SwitchEnding, SwitchPlan
     from edenmem.engine.evaluation.queries import LabeledSet
-    from edenmem.engine.evaluation.tuning import Comparison
+    from edenmem.engine.evaluation.tuning import Comparison, RecipePair
     from edenmem.engine.service import MemoryService
-    from edenmem.models.switch import SwitchPhase
+    from edenmem.models.switch import SwitchPhase, VectorSwitch
     from edenmem.settings.schema import Settings
 
 
@@ -429,3 +418,147 @@ def _toml(value: str) -> str:
     from edenmem.settings.keys import format_value
 
     return format_value(int(value) if value.isdecimal() else value)
+
+
+#: Phase → description.
+_SAID = {
+    "filling": "being prepared; {previous} is in use",
+    "switched": "done; vectors of {previous} are kept and still searched",
+    "settling": "done; vectors of {previous} are being dropped",
+    "clearing": "done; vectors of {previous} are dropped, the rest is being cleared",
+    "abandoning": "being abandoned; {previous} is in use",
+}
+
+
+def standing(switch: VectorSwitch) -> str:
+    """Describe the phase of a switch."""
+    return _SAID[switch.phase].format(previous=switch.previous)
+
+
+def print_standing(run: Invocation, switch: VectorSwitch, status: VectorStatus) -> None:
+    """Print a pending switch, and the next command on stderr."""
+    from edenmem.models.switch import WAY_ON
+
+    total = status.total
+    run.out.fields(
+        [
+            ("switch to", f"{switch.model} ({switch.dimensions:,} dimensions)"),
+            ("  state", standing(switch)),
+            ("  vectors", f"{total.current:,} of {many(total.facts, 'fact')}"),
+        ]
+    )
+    run.out.note(WAY_ON[switch.phase])
+
+
+def standing_data(switch: VectorSwitch, status: VectorStatus) -> dict[str, Any]:
+    """Return a pending switch as data."""
+    return to_data(switch) | {"in_force": switch.in_force, "vectors": to_data(status.total)}
+
+
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison as data."""
+    return to_data(comparison) | {"loss": comparison.loss}
+
+
+def print_comparison(run: Invocation, comparison: Comparison) -> None:
+    """Print the scores of both models for each recipe."""
+    run.out.fields([("old", comparison.old_model), ("new", comparison.new_model)])
+    k = comparison.top_k
+    columns: list[Column[RecipePair]] = [
+        Column("recipe", lambda pair: pair.recipe),
+        Column(f"recall@{k} old", lambda pair: pair.old.recall, "number"),
+        Column("new", lambda pair: pair.new.recall, "number"),
+        Column("MRR@10 old", lambda pair: pair.old.mrr, "number"),
+        Column("new", lambda pair: pair.new.mrr, "number"),
+        Column("nDCG@10 old", lambda pair: pair.old.ndcg, "number"),
+        Column("new", lambda pair: pair.new.ndcg, "number"),
+    ]
+    run.out.listing(comparison.pairs, columns)
+
+
+def print_ending(run: Invocation, ending: SwitchEnding) -> None:
+    """Print the result of an action on a switch."""
+    run.out.report([ending], lambda: _show_ending(run, ending))
+
+
+def _show_ending(run: Invocation, ending: SwitchEnding) -> None:
+    done = {"drop-old": "facts settled", "abandon": "vectors removed"}.get(ending.action)
+    run.out.fields(
+        [
+            ("model", ending.in_force),
+            (done or "facts", f"{ending.facts:,}" if done else None),
+            ("stale", many(ending.stale, "fact") if ending.stale else None),
+        ]
+    )
+    if ending.stale:
+        run.out.note(
+            f"{many(ending.stale, 'fact')} without a vector of {ending.in_force}: configure this"
+            " model and run 'edenmem embed backfill'"
+        )
+
+
+def cost_of(cost: float | None) -> str:
+    """Format the cost of embedding, with a hint if the price is unknown."""
+    hint = " (set embedding.prices)" if cost is None else ""
+    return format_cost(cost) + hint
+
+
+def print_plan(run: Invocation, plan: BackfillPlan) -> None:
+    """Print the plan of a backfill."""
+    total = plan.status.total
+    run.out.record(
+        plan,
+        [
+            ("model", plan.model),
+            ("would embed", many(plan.facts, "fact")),
+            ("missing", total.missing or None),
+            ("wrong length", total.wrong_length or None),
+            (
+                "other models",
+                [f"{name}: {count:,}" for name, count in sorted(total.others.items())],
+            ),
+            ("tokens", f"about {plan.tokens:,}"),
+            ("cost", cost_of(plan.cost)),
+        ],
+        data=plan_data,
+    )
+
+
+def print_report(run: Invocation, report: BackfillReport) -> None:
+    """Print the report of a backfill; failed batches go to stderr."""
+    run.out.record(
+        report,
+        [
+            ("model", report.model),
+            ("embedded", many(report.embedded, "fact")),
+            ("changed since", report.changed or None),
+            ("failed", sum(len(batch.fact_ids) for batch in report.failed) or None),
+            ("tokens", f"{report.tokens:,}"),
+            ("cost", cost_of(report.cost)),
+            ("took", f"{report.seconds:.1f} s"),
+        ],
+        data=report_data,
+    )
+    print_failures(report)
+
+
+def report_data(report: BackfillReport) -> dict[str, Any]:
+    """Return the report of a backfill as data."""
+    return to_data(report) | {"tokens": report.tokens, "cost": report.cost}
+
+
+def print_failures(report: BackfillReport) -> None:
+    """Print failed facts on stderr."""
+    for batch in report.failed:
+        first, count = batch.fact_ids[0], len(batch.fact_ids)
+        others = f" and {count - 1} more" if count > 1 else ""
+        print_error(f"{first}{others}: {batch.reason}", batch.hint)
+    if report.stopped_early:
+        print_error(f"stopped early: {report.stopped_early}", report.hint)
+
+
+@contextmanager
+def progress_of(run: Invocation, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows the number of embedded facts on a terminal."""
+    with show_progress(run.out) as progress:
+        yield lambda done: progress.step("embedding", done, total)

@@ -11,7 +11,7 @@ from edenmem.cli.app.choosing import choose_scope, choose_scopes
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import (
-    consolidation_columns,
+    TEXTS,
 )
 from edenmem.cli.commands.memory.edit import edit_target
 from edenmem.cli.commands.memory.show import show_text
@@ -36,7 +36,7 @@ def list_texts(
     run = invocation(ctx)
     run.out.listing(
         run.service.memory.texts(**choose_scopes(run, named)),
-        consolidation_columns(run),
+        TEXTS,
         limit=limit,
         empty="no texts yet",
         header=Consolidation,

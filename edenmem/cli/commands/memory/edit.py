@@ -12,12 +12,11 @@ from edenmem.cli.app.choosing import choose_agent
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import print_edit, print_edits
 from edenmem.cli.commands.memory.undo import undo_entry
-from edenmem.cli.commands.search.searchable import await_search
 from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
 from edenmem.cli.terminal.prompts import Missing, ask_choice, confirm, person_is_there
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.engine.scopes.references import Target, TargetKind
-from edenmem.errors import NotFoundError, UsageError
+from edenmem.errors import ExitCode, NotFoundError, UsageError
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.search import FactFilter
 from edenmem.text import many, one_line
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from edenmem.engine.edits.editor import Editor
     from edenmem.engine.reports import EditReport
+
 
 _EDITED: tuple[TargetKind, ...] = ("fact", "reflection", "scope")
 _DELETED: tuple[TargetKind, ...] = ("fact", "reflection")
@@ -276,3 +276,21 @@ def _removal(run: Invocation, reflection_id: str) -> str:
     for entry in entries:
         return entry.id
     raise NotFoundError(f"the log has no deletion of reflection {reflection_id}")
+
+
+def await_search(run: Invocation, fact_id: str, *, wait: bool, seconds: float) -> None:
+    """Wait until search finds the fact, or print a note about the delay.
+
+    Exits with 1 on a timeout; the fact is stored.
+    """
+    if not wait:
+        if run.service.indexes.follow_later:
+            run.out.note("search finds it once the indexes are updated; --wait waits for that")
+        return
+    run.out.progress("waiting until search finds it")
+    if not run.service.indexes.await_fact(fact_id, timeout=seconds):
+        run.out.note(
+            f"the fact is stored, but search did not find it within {seconds:g} seconds;"
+            " see 'edenmem index list --check'"
+        )
+        raise typer.Exit(ExitCode.SOME_FAILED)

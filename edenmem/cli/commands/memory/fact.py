@@ -16,13 +16,12 @@ from edenmem.cli.app.choosing import (
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import (
-    fact_columns,
-    held_columns,
+    FACTS,
+    HELD_ITEMS,
     print_edit,
 )
-from edenmem.cli.commands.memory.edit import edit
+from edenmem.cli.commands.memory.edit import await_search, edit
 from edenmem.cli.commands.memory.fact_merge import merge
-from edenmem.cli.commands.search.searchable import await_search
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import ask_text
@@ -89,7 +88,7 @@ def list_facts(
     )
     run.out.listing(
         facts,
-        fact_columns(run),
+        FACTS,
         limit=limit,
         data=lambda fact: to_data(fact, vectors=vectors),
         empty="no facts",
@@ -107,7 +106,7 @@ def _list_held(
     found = run.service.memory.held(scopes)
     run.out.listing(
         (each for each in found if source in (None, each.session_id)),
-        held_columns(run),
+        HELD_ITEMS,
         limit=limit,
         data=to_data,
         empty="nothing waits for review",

@@ -260,28 +260,21 @@ def where(run: Invocation, entries: Sequence[AuditEntry]) -> Callable[[AuditEntr
     return place
 
 
-def log_columns(
-    run: Invocation,
-) -> Callable[[Sequence[AuditEntry]], list[Column[AuditEntry]]]:
+def log_columns(run: Invocation) -> list[Column[AuditEntry]]:
     """Return the columns of a list of changes."""
-
-    def columns(entries: Sequence[AuditEntry]) -> list[Column[AuditEntry]]:
-        place = where(run, entries)
-        shown: list[Column[AuditEntry]] = [
-            Column("id", lambda entry: entry.id, "id"),
-            Column("when", lambda entry: entry.at, "time"),
-            Column("who", lambda entry: entry.actor.name),
-            Column("what", action_words),
-            Column("where", place),
-            Column("content", summarize_entry, "text"),
+    columns: list[Column[AuditEntry]] = [
+        Column("id", lambda entry: entry.id, "id"),
+        Column("when", lambda entry: entry.at, "time"),
+        Column("who", lambda entry: entry.actor.name),
+        Column("what", action_words),
+        Column("where", lambda entry: entry.scope or entry.agent_id, names="place"),
+        Column("content", summarize_entry, "text"),
+    ]
+    if run.out.room >= _WIDE:  # values for 'undo --run' and --command
+        columns[3:3] = [
+            Column("command", _command),
+            Column("run", lambda entry: entry.actor.run_id, "id"),
         ]
-        if run.out.room >= _WIDE:  # values for 'undo --run' and --command
-            shown[3:3] = [
-                Column("command", _command),
-                Column("run", lambda entry: entry.actor.run_id, "id"),
-            ]
-        return shown
-
     return columns
 
 

@@ -11,8 +11,8 @@ from edenmem.cli.app.choosing import choose_agent, choose_scope, resolve_account
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import (
+    REFLECTIONS,
     print_edit,
-    reflection_columns,
 )
 from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import ask_text
@@ -82,7 +82,7 @@ def list_reflections(
             before=end,
             limit=options.fetch(limit),
         ),
-        reflection_columns(run),
+        REFLECTIONS,
         limit=limit,
         empty="no reflections",
         header=Reflection,

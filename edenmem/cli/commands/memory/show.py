@@ -9,7 +9,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import HISTORY, agent_name, origin, scope_name, usage_line
+from edenmem.cli.app.views import HISTORY, origin, place_fields, scope_name, usage_line
 from edenmem.cli.commands.memory.log import log_columns, show_entry
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.times import iso
@@ -132,8 +132,7 @@ def _show_fact(run: Invocation, fact_id: str, vectors: bool) -> None:
         fact,
         [
             ("id", fact.id),
-            ("agent", agent_name(run, fact.agent_id)),
-            ("scope", scope_name(run, fact.home, within_agent=True)),
+            *place_fields(run, fact.home),
             ("said", fact.said_at),
             ("formed", fact.formed_at),
             ("updated", fact.updated_at),
@@ -159,8 +158,7 @@ def _show_reflection(run: Invocation, reflection_id: str) -> None:
         reflection,
         [
             ("id", reflection.id),
-            ("agent", agent_name(run, reflection.agent_id)),
-            ("scope", scope_name(run, reflection.home, within_agent=True)),
+            *place_fields(run, reflection.home),
             ("said", reflection.said_at),
             ("formed", reflection.formed_at),
             ("updated", reflection.updated_at),
@@ -191,8 +189,7 @@ def show_text(run: Invocation, scope: Scope) -> None:
     run.out.record(
         text,
         [
-            ("agent", agent_name(run, scope.agent_id)),
-            ("scope", scope_name(run, scope, within_agent=True)),
+            *place_fields(run, scope),
             ("version", text.version or "no text yet"),
             ("words", f"{word_count(text.consolidated_content)} of {text.word_limit}"),
             ("pending", len(text.unabsorbed_ids)),

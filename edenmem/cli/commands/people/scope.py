@@ -13,11 +13,11 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.app.views import (
-    agent_name,
+    SCOPES,
     edit_data,
     edit_line,
+    place_fields,
     print_edit,
-    scope_columns,
     scope_name,
     state,
 )
@@ -50,7 +50,7 @@ def list_scopes(
         statuses = (status for status in statuses if status.due)
     run.out.listing(
         statuses,
-        scope_columns(run),
+        SCOPES,
         limit=limit,
         empty="no memory yet",
         header=ScopeStatus,
@@ -74,8 +74,7 @@ def show(
     run.out.record(
         status,
         [
-            ("agent", agent_name(run, scope.agent_id)),
-            ("scope", scope_name(run, scope, within_agent=True)),
+            *place_fields(run, scope),
             ("state", state(status) or "active"),
             ("facts", status.facts),
             ("pending", f"{status.pending} of {status.consolidate_at}"),
@@ -249,8 +248,7 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
     run.out.record(
         policy,
         [
-            ("agent", agent_name(run, scope.agent_id)),
-            ("scope", scope_name(run, scope, within_agent=True)),
+            *place_fields(run, scope),
             ("state", "active" if policy.active else "paused"),
             ("private", policy.private),
             (

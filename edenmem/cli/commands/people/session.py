@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import origin
 from edenmem.cli.terminal.tables import Column
 from edenmem.models.host import Session
@@ -38,23 +35,18 @@ def list_sessions(
         group_id=group,
         limit=options.fetch(limit),
     )
-    run.out.listing(sessions, _columns(run), limit=limit, empty="no sessions", header=Session)
+    run.out.listing(sessions, _COLUMNS, limit=limit, empty="no sessions", header=Session)
 
 
-def _columns(run: Invocation) -> Any:
-    def columns(sessions: Sequence[Session]) -> list[Column[Session]]:
-        accounts = run.service.scopes.labels([id for s in sessions for id in (*s.agents, *s.users)])
-        return [
-            Column("id", lambda s: s.id, "id"),
-            Column("name", lambda s: s.name or s.title, "name"),
-            Column("agents", lambda s: ", ".join(accounts[id] for id in s.agents)),
-            Column("users", lambda s: ", ".join(accounts[id] for id in s.users), "text"),
-            Column("group", lambda s: s.group_id),
-            Column("last", lambda s: s.last_activity, "time"),
-            Column("state", _state, "state"),
-        ]
-
-    return columns
+_COLUMNS: list[Column[Session]] = [
+    Column("id", lambda s: s.id, "id"),
+    Column("name", lambda s: s.name or s.title, "name"),
+    Column("agents", lambda s: tuple(s.agents), names="account"),
+    Column("users", lambda s: tuple(s.users), "text", "account"),
+    Column("group", lambda s: s.group_id),
+    Column("last", lambda s: s.last_activity, "time"),
+    Column("state", lambda s: _state(s), "state"),
+]
 
 
 def _state(session: Session) -> str:

@@ -10,7 +10,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import agent_name, note_quoting
+from edenmem.cli.app.views import note_quoting
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError, ExitCode
@@ -126,7 +126,7 @@ def _print_merges(run: Invocation, merges: list[AccountMerge]) -> None:
     from edenmem.engine.edits.user_merging import AccountMerge
 
     columns: list[Column[AccountMerge]] = [
-        Column("agent", lambda each: agent_name(run, each.agent_id)),
+        Column("agent", lambda each: each.agent_id, names="account"),
         Column("facts", lambda each: each.facts, "number"),
         Column("known already", lambda each: each.twins, "number"),
         Column("reflections", lambda each: each.reflections, "number"),

@@ -129,7 +129,7 @@ def look(
 
 #: Stages in the table of lists.
 _LISTS = frozenset({"semantic", "text", "source"})
-_COLUMNS: list[Column[ListPlace]] = [
+_PLACES: list[Column[ListPlace]] = [
     Column("list", lambda place: place.name),
     Column("rank", lambda place: place.rank, "number"),
     Column("depth", lambda place: place.depth, "number"),
@@ -163,7 +163,7 @@ def _show_why_not(run: Invocation, answer: WhyNot, agent: Agent) -> None:
     )
     if answer.lists:
         run.out.line()
-        run.out.listing(answer.lists, _COLUMNS)
+        run.out.listing(answer.lists, _PLACES)
     stages = {name: said for name, said in answer.explain.items() if name not in _LISTS}
     if stages:
         run.out.line()
@@ -363,18 +363,15 @@ def print_memory(run: Invocation, report: SearchReport) -> None:
         for hit in report.hits
     ]
 
-    def columns(hits: Sequence[MemoryHit]) -> list[Column[MemoryHit]]:
-        label = run.service.scopes.labels([hit.scope for hit in hits]).within_agent
-        return [
-            Column("kind", lambda hit: hit.kind),
-            Column("score", lambda hit: hit.score, "number"),
-            Column("id", lambda hit: hit.id, "id"),
-            Column("scope", lambda hit: label(hit.scope)),
-            Column("when", lambda hit: hit.at, "time"),
-            Column("unconfirmed", lambda hit: hit.unconfirmed or None),
-            Column("content", lambda hit: hit.content, "text"),
-        ]
-
+    columns: list[Column[MemoryHit]] = [
+        Column("kind", lambda hit: hit.kind),
+        Column("score", lambda hit: hit.score, "number"),
+        Column("id", lambda hit: hit.id, "id"),
+        Column("scope", lambda hit: hit.scope, names="scope"),
+        Column("when", lambda hit: hit.at, "time"),
+        Column("unconfirmed", lambda hit: hit.unconfirmed or None),
+        Column("content", lambda hit: hit.content, "text"),
+    ]
     run.out.listing(
         [*facts, *report.passages],
         columns,
@@ -413,7 +410,7 @@ def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors:
         return fields | {"explain": to_data(hit)["explain"]} if explain else fields
 
     header = [*keys_of(Fact, vectors=vectors), "score", *(["explain"] if explain else [])]
-    run.out.listing(report.hits, _columns(run), data=data, empty="nothing found", header=header)
+    run.out.listing(report.hits, _HITS, data=data, empty="nothing found", header=header)
     if explain and not run.out.is_data:
         short = unique_beginnings([hit.fact.id for hit in report.hits])
         for place, hit in enumerate(report.hits, 1):
@@ -483,16 +480,11 @@ def _reason(dropped: DroppedCandidate) -> str:
     return dropped.why if named else f"{dropped.stage}: {dropped.why}"
 
 
-def _columns(run: Invocation) -> Any:
-    def columns(hits: Sequence[SearchHit]) -> list[Column[SearchHit]]:
-        label = run.service.scopes.labels([hit.fact.home for hit in hits]).within_agent
-        return [
-            Column("score", lambda hit: hit.score, "number"),
-            Column("id", lambda hit: hit.fact.id, "id"),
-            Column("scope", lambda hit: label(hit.fact.home)),
-            Column("when", lambda hit: hit.fact.recent_at, "time"),
-            Column("unconfirmed", lambda hit: hit.fact.unconfirmed or None),
-            Column("content", lambda hit: hit.fact.content, "text"),
-        ]
-
-    return columns
+_HITS: list[Column[SearchHit]] = [
+    Column("score", lambda hit: hit.score, "number"),
+    Column("id", lambda hit: hit.fact.id, "id"),
+    Column("scope", lambda hit: hit.fact.home, names="scope"),
+    Column("when", lambda hit: hit.fact.recent_at, "time"),
+    Column("unconfirmed", lambda hit: hit.fact.unconfirmed or None),
+    Column("content", lambda hit: hit.fact.content, "text"),
+]

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.tables import Column, style
 from edenmem.cli.terminal.times import parse_duration
+from edenmem.engine.doctor.report import (
+    CATALOG,
+    Check,
+    CheckResult,
+    DoctorReport,
+    FixReport,
+    Repair,
+    State,
+)
+from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
 from edenmem.errors import ExitCode, UsageError
+from edenmem.models.integrity import Finding
 from edenmem.settings.paths import is_mongodb
+from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.doctor.report import DoctorReport
@@ -73,7 +91,7 @@ def doctor(
     if atlas and (check or agent or online or fix or listed):
         raise UsageError("--atlas excludes all other checks")
     if listed:
-        from edenmem.cli.commands.start.doctor_views import print_catalog
+        from edenmem.cli.commands.start.doctor import print_catalog
 
         print_catalog(run)
     elif atlas:
@@ -92,7 +110,7 @@ def _examine(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    from edenmem.cli.commands.start.doctor_views import (
+    from edenmem.cli.commands.start.doctor import (
         print_health,
         print_plan,
         print_repairs,
@@ -137,7 +155,7 @@ def _code(report: DoctorReport) -> ExitCode:
 
 
 def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
-    from edenmem.cli.commands.start.doctor_views import print_atlas
+    from edenmem.cli.commands.start.doctor import print_atlas
 
     if not is_mongodb(run.settings.store.uri):
         raise UsageError(
@@ -158,3 +176,222 @@ def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
     print_atlas(run, report)
     if not report.passed:
         raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+#: State → mark and color.
+_MARKS = {
+    State.OK: ("\N{CHECK MARK}", "32"),
+    State.UNTESTED: ("\N{EN DASH}", "2"),
+    State.NOTE: ("\N{MIDDLE DOT}", "36"),
+    State.WARNING: ("!", "33"),
+    State.PROBLEM: ("\N{BALLOT X}", "31"),
+    State.SKIPPED: ("\N{EN DASH}", "2"),
+}
+_INDENT = "      "
+#: Width of the names of checks.
+_NAME = max(map(len, CATALOG))
+#: Maximum characters of the content of a finding.
+_CONTENT = 200
+#: Maximum number of examples of a note.
+_OF_NOTES = 1
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def print_health(
+    run: Invocation,
+    report: DoctorReport,
+    *,
+    detailed: bool,
+    repairs: FixReport | None = None,
+) -> None:
+    """Print all checks, or with ``--quiet`` only warnings and problems.
+
+    ``detailed`` prints all examples of notes.
+    """
+    made = {repair.check: to_data(repair) for repair in repairs.repairs} if repairs else {}
+    run.out.report(
+        report.ill if run.quiet else report.checks,
+        lambda: _show_health(run, report, detailed=detailed),
+        data=lambda check: to_data(check) | ({"repair": made.get(check.name)} if repairs else {}),
+    )
+
+
+def _show_health(run: Invocation, report: DoctorReport, *, detailed: bool) -> None:
+    if run.out.format is OutputFormat.MARKDOWN:
+        run.out.listing(report.ill if run.quiet else report.checks, _RESULTS)
+        return
+    skipped = [check for check in report.checks if check.state is State.SKIPPED]
+    shown = report.ill if run.quiet else [c for c in report.checks if c not in skipped]
+    label = _labels(run, shown) if report.reachable else str
+    for number, (group, checks) in enumerate(groupby(shown, key=lambda check: check.group)):
+        if number:
+            run.out.line()
+        run.out.heading(group.capitalize())
+        for check in checks:
+            _print_check(run, check, label, detailed=detailed)
+    if not run.quiet:
+        run.out.line()
+        if skipped:
+            run.out.paragraph(f"skipped {many(len(skipped), 'check')}: ", skipped[-1].remark)
+        run.out.line(run.out.advise(_summary(report)))
+
+
+def _print_check(
+    run: Invocation, check: CheckResult, label: Callable[[Any], str], *, detailed: bool
+) -> None:
+    seen = f"{check.count:,} found" if check.count else check.remark or check.title
+    is_provider = check.count == 1 and check.examples[0].target_type == "provider"
+    if is_provider:
+        seen = check.examples[0].detail
+    title = f"  {_mark(run, check.state)} {check.name.ljust(_NAME)}  "
+    run.out.paragraph(title, seen, indent=_NAME + 6)
+    if check.state in (State.OK, State.UNTESTED, State.SKIPPED):
+        return
+    run.out.paragraph(_INDENT, check.meaning)
+    few = check.state is State.NOTE and not detailed
+    if not is_provider:
+        _print_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
+    run.out.paragraph(f"{_INDENT}> ", run.out.advise(check.remedy))
+
+
+def _print_examples(
+    run: Invocation, examples: Sequence[Finding], count: int, label: Callable[[Any], str]
+) -> None:
+    for finding in examples:
+        run.out.paragraph(f"{_INDENT}- ", f"{_target(finding, label(finding))}: {finding.detail}")
+        if finding.text.strip():
+            content = one_line(finding.text, min(_CONTENT, run.out.width - len(_INDENT) - 4))
+            run.out.line(f'{_INDENT}  "{content}"')
+    if count > len(examples) > 0:
+        run.out.line(f"{_INDENT}  and {count - len(examples):,} more")
+
+
+def _target(finding: Finding, owner: str) -> str:
+    """Return the target of a finding, by name or ID."""
+    if finding.target_type == "scope" and owner:
+        return owner
+    if finding.target_type in ("place", "provider"):
+        return finding.target_id
+    return f"{finding.target_type} {finding.target_id}" + (f" ({owner})" if owner else "")
+
+
+def _mark(run: Invocation, state: State) -> str:
+    sign, code = _MARKS[state]
+    return style(sign, code, run.out.is_colored(sys.stdout))
+
+
+def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Callable[[Any], str]:
+    """Return a function from a finding to the name of its owner."""
+    examples = [finding for check in checks for finding in check.examples]
+    scopes = [finding.scope for finding in examples if finding.scope is not None]
+    called = run.service.scopes.labels(scopes)
+
+    def label(finding: Finding) -> str:
+        return called.full(finding.scope) if finding.scope is not None else ""
+
+    return label
+
+
+def _summary(report: DoctorReport) -> str:
+    counts = {
+        state: sum(check.state is state for check in report.checks)
+        for state in (State.PROBLEM, State.WARNING, State.NOTE)
+    }
+    parts = [many(count, str(state)) for state, count in counts.items() if count]
+    if not report.reachable:
+        return "the database is unreachable"
+    if report.is_well:
+        return ", ".join(["no problems", *parts])
+    fixable = sum(check.fixable for check in report.ill)
+    hint = f"; 'edenmem doctor --fix' repairs {fixable} of them" if fixable else ""
+    return f"{', '.join(parts)}{hint}"
+
+
+_RESULTS: list[Column[CheckResult]] = [
+    Column("check", lambda check: check.name, "name"),
+    Column("state", lambda check: check.state.value),
+    Column("found", lambda check: check.count, "number"),
+    Column("meaning", lambda check: check.meaning or check.remark or check.title, "text"),
+    Column("remedy", lambda check: check.remedy, "text"),
+]
+
+
+# -- repairs -----------------------------------------------------------------------------------
+
+
+def print_plan(run: Invocation, plan: FixReport) -> None:
+    """Print planned repairs."""
+    if run.out.is_data or run.quiet:
+        return
+    run.out.heading("Plan")
+    label = _labels(run, plan.repairs)
+    for repair in plan.repairs:
+        _print_repair(run, repair, f"{repair.found:,}: {repair.action}")
+        _print_examples(run, repair.examples, repair.found, label)
+
+
+def print_repairs(run: Invocation, done: FixReport) -> None:
+    """Print completed repairs."""
+    if run.out.is_data or run.quiet:
+        return
+    run.out.heading("Repaired")
+    for repair in done.repairs:
+        left = repair.found - repair.repaired
+        count = f"{repair.repaired:,}" + (f", {left:,} left" if left > 0 else "")
+        _print_repair(run, repair, count)
+        for reason in repair.refused:
+            run.out.paragraph(f"{_INDENT}- ", reason)
+    run.out.line(f"details: edenmem log --run {done.run_id}")
+    run.out.line()
+
+
+def _print_repair(run: Invocation, repair: Repair, text: str) -> None:
+    run.out.paragraph(f"  {repair.check.ljust(_NAME)}  ", text)
+
+
+# -- the catalog -----------------------------------------------------------------------------
+
+_CHECKS: list[Column[Check]] = [
+    Column("check", lambda check: check.name, "name"),
+    Column("group", lambda check: check.group),
+    Column("on failure", lambda check: check.state.value),
+    Column("--fix", lambda check: check.fixable or None),
+    Column("expectation", lambda check: check.title, "sentence"),
+]
+
+
+def print_catalog(run: Invocation) -> None:
+    """Print the list of checks."""
+    run.out.listing(list(CATALOG.values()), _CHECKS, data=lambda check: {**check._asdict()})
+
+
+# -- the trial on Atlas ------------------------------------------------------------------------
+
+_STEPS: list[Column[CheckStep]] = [
+    Column("test", lambda step: step.name),
+    Column("outcome", lambda step: step.outcome),
+    Column("seconds", lambda step: f"{step.seconds:.1f}", "number"),
+    Column("result", lambda step: step.seen, "text"),
+]
+
+
+def print_atlas(run: Invocation, report: AtlasReport) -> None:
+    """Print the tests of an Atlas cluster."""
+    run.out.report(
+        [report],
+        lambda: _show_atlas(run, report),
+        data=lambda one: {**to_data(one), "passed": one.passed},
+    )
+
+
+def _show_atlas(run: Invocation, report: AtlasReport) -> None:
+    run.out.fields([("store", report.location), ("server", report.server_version)])
+    run.out.listing(report.steps, _STEPS)
+    failed = [step for step in report.steps if step.outcome == "failed"]
+    for step in failed:
+        run.out.paragraph(f"{step.name}: ", step.seen)
+    if not report.removed:
+        run.out.note(f"drop this temporary collection by hand: {report.collection}")
+    run.out.line(f"{many(len(failed), 'test')} failed" if failed else "all tests passed")

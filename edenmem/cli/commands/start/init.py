@@ -11,7 +11,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.indexes.index_views import summarize_steps
+from edenmem.cli.commands.indexes.index import summarize_steps
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
 from edenmem.errors import ConfigError, ConflictError, ProviderMisconfigured
 from edenmem.models.indexes import INDEX_STEP, Preparation

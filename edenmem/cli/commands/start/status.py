@@ -11,7 +11,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import NO_AGENTS, agent_id_of
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import count_noun, describe_former, describe_held, dollars, token_count
-from edenmem.cli.commands.indexes.switch_views import standing
+from edenmem.cli.commands.indexes.embed_use import standing
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview

@@ -103,6 +103,18 @@ def _exit_code(run: Invocation, reports: Sequence[ConsolidationReport]) -> ExitC
     return ExitCode.UNAVAILABLE if is_down and (left or not some_written) else ExitCode.SOME_FAILED
 
 
+_COLUMNS: list[Column[ConsolidationReport]] = [
+    Column("agent", lambda r: r.scope.agent_id, names="account"),
+    Column("kind", lambda r: r.scope.kind),
+    Column("owner", lambda r: r.scope, "text", "owner"),
+    Column("outcome", lambda r: r.outcome),
+    Column("version", lambda r: r.version or None, "number"),
+    Column("absorbed", lambda r: r.absorbed, "number"),
+    Column("left", lambda r: r.left, "number"),
+    Column("words", lambda r: f"{r.words}/{r.word_limit}" if r.words else "", "number"),
+]
+
+
 def print_consolidations(
     run: Invocation, reports: Sequence[ConsolidationReport], *, diffs: bool
 ) -> None:
@@ -110,19 +122,7 @@ def print_consolidations(
 
     labels = run.service.scopes.labels([report.scope for report in reports])
 
-    def columns(rows: Sequence[ConsolidationReport]) -> list[Column[ConsolidationReport]]:
-        return [
-            Column("agent", lambda r: labels[r.scope.agent_id]),
-            Column("kind", lambda r: r.scope.kind),
-            Column("owner", lambda r: labels[r.scope.owner], "text"),
-            Column("outcome", lambda r: r.outcome),
-            Column("version", lambda r: r.version or None, "number"),
-            Column("absorbed", lambda r: r.absorbed, "number"),
-            Column("left", lambda r: r.left, "number"),
-            Column("words", lambda r: f"{r.words}/{r.word_limit}" if r.words else "", "number"),
-        ]
-
-    run.out.listing(reports, columns, empty="nothing was due")
+    run.out.listing(reports, _COLUMNS, empty="nothing was due")
     if not run.out.is_data:
         for report in reports:
             if report.error:

@@ -231,18 +231,15 @@ def print_formations(
     """Print formations; ``verbose`` adds rejected items."""
     labels = Labels({session.id: session.label for session in sessions})
 
-    def columns(rows: Sequence[FormationReport]) -> list[Column[FormationReport]]:
-        agents = run.service.scopes.labels([report.agent_id for report in rows])
-        return [
-            Column("session", lambda r: labels[r.session_id], "text"),
-            Column("agent", lambda r: agents[r.agent_id]),
-            Column("outcome", lambda r: _OUTCOMES.get(r.outcome, r.outcome)),
-            Column("messages", lambda r: r.messages, "number"),
-            Column("facts", _facts, "number"),
-            Column("reflections", lambda r: sum(r.reflections.values()), "number"),
-            Column("texts", lambda r: _count_written(r) or None, "number"),
-        ]
-
+    columns: list[Column[FormationReport]] = [
+        Column("session", lambda r: labels[r.session_id], "text"),
+        Column("agent", lambda r: r.agent_id, names="account"),
+        Column("outcome", lambda r: _OUTCOMES.get(r.outcome, r.outcome)),
+        Column("messages", lambda r: r.messages, "number"),
+        Column("facts", _facts, "number"),
+        Column("reflections", lambda r: sum(r.reflections.values()), "number"),
+        Column("texts", lambda r: _count_written(r) or None, "number"),
+    ]
     run.out.listing(reports, columns, data=to_data, empty="nothing was due")
     if not run.out.is_data:
         _print_planned(run, reports, labels)
