@@ -22,7 +22,6 @@ from edenmem.cli.app.views import (
     state,
 )
 from edenmem.cli.terminal.tables import format_cell
-from edenmem.engine.edits.checks import POLICY_FIELDS
 from edenmem.engine.reports import EditReport, ScopeStatus
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.memory import Policy
@@ -214,6 +213,8 @@ def _is_new_shard(run: Invocation, scope: Scope) -> bool:
 
 def _print_plan(run: Invocation, report: EditReport, target: str) -> None:
     """Print a planned change of a policy, with each field before and after."""
+    from edenmem.engine.edits.checks import POLICY_FIELDS  # loads the rules of acceptance
+
     for notice in report.notices:
         run.out.note(notice)
     after = report.after or {}
