@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _GAP = 2
-#: Lines besides the rows of a table on a terminal, including the prompt.
-_HEAD = 3
+#: Maximum number of lines of a text in the last column on a terminal.
+_LINES = 3
 #: Digits of seconds and counter in an ID, which separate IDs outside of the list.
 _SHORTEST_ID = 14
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
@@ -171,9 +171,10 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
         padding=(0, 1, 0, 0),  # with the divider, a gap of two
         header_style="bold",
     )
+    wrapped = kept[-1] if kept and columns[kept[-1]].kind == "text" else None
     for place, width in zip(kept, widths, strict=True):
         column = columns[place]
-        is_wrapped = column.kind == "sentence"
+        is_wrapped = column.kind == "sentence" or place == wrapped
         table.add_column(
             Text(column.title),
             width=width,
@@ -185,11 +186,13 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
     for row in range(len(rows)):
         table.add_row(
             *(
-                Text(_fit(cells[i][row], width, columns[i].kind))
+                Text(
+                    _fit(cells[i][row], width * _LINES if i == wrapped else width, columns[i].kind)
+                )
                 for i, width in zip(kept, widths, strict=True)
             )
         )
-    if len(rows) + _HEAD > console.height:
+    if len(console.render_lines(table)) + 1 > console.height:  # with the prompt
         page(console, table)
     else:
         console.print(table)
