@@ -1,4 +1,4 @@
 """Facts, reflections, texts, and their log.
 
-May import: app, commands.search, terminal.
+May import: app, terminal.
 """
