@@ -137,6 +137,7 @@ async def search(service: MemoryService, scope: Scope, query: str) -> SearchRepo
         within=("facts", "reflections", "texts"),
         session_id=scope.session_id,
         track=False,
+        explain=True,
     )
 
 

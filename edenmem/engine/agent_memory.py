@@ -93,13 +93,14 @@ class AgentMemory:
     # -- reading -------------------------------------------------------------------------------
 
     async def search(
-        self, queries: str | Sequence[str], *, top_k: int | None = None
+        self, queries: str | Sequence[str], *, top_k: int | None = None, explain: bool = False
     ) -> SearchReport:
         """Find facts by meaning and by words.
 
         Args:
             queries: One query, or up to three that run together.
             top_k: Maximum number of results per query (None: ``search.top_k``).
+            explain: Return the figures of each stage, and the dropped candidates.
 
         Raises:
             UsageError: an argument is invalid.
@@ -108,7 +109,9 @@ class AgentMemory:
         """
         texts = (queries,) if isinstance(queries, str) else queries
         access = await in_thread(self._access)
-        return await self._searcher.search(texts, access.view.reads, top_k=top_k)
+        return await self._searcher.search(
+            texts, access.view.reads, top_k=top_k, explain=explain
+        )
 
     async def context(
         self, *, message: str | None = None, recall: RecallMode | None = None

@@ -95,7 +95,7 @@ class Embeddings:
         from edenmem.engine.embeddings import choice
         from edenmem.engine.embeddings.status import language_advice, platform_advice, vector_advice
         from edenmem.engine.embeddings.switch import SwitchEnder, check_not_staged, switch_status
-        from edenmem.engine.search.floor import explain_floor
+        from edenmem.engine.search.scale import explain_scale
 
         self._runtime = runtime
         self.explain_provider = partial(choice.explain, runtime.settings, runtime.store)
@@ -103,7 +103,7 @@ class Embeddings:
             choice.describe_destination, runtime.settings, runtime.store
         )
         self.first_destination = partial(choice.first_destination, runtime.settings, runtime.store)
-        self.explain_floor = partial(explain_floor, runtime.settings, runtime.store)
+        self.explain_scale = partial(explain_scale, runtime.settings, runtime.store)
         self.advise = partial(vector_advice, runtime.store, runtime.settings)
         self.platform_advice = partial(platform_advice, runtime)
         self.language_advice = partial(language_advice, runtime)

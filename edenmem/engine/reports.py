@@ -134,8 +134,8 @@ class DroppedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     """A found fact.
 
-    ``score`` is from the last stage, in [0, 1] for recipes with a normalized score. ``explain``
-    maps each stage to rank, score and threshold.
+    ``score`` is from the last stage, in [0, 1]. ``explain`` maps each stage to rank, score and
+    threshold, if an explanation was requested.
     """
 
     fact: Fact
@@ -164,14 +164,17 @@ class MemoryHit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Hits (best first), dropped candidates, milliseconds per stage, and notices.
+    """Hits (best first), milliseconds per stage, and notices.
 
-    ``passages`` are reflections, then paragraphs of texts, each best first, if requested.
+    ``nothing_relevant``: facts were found, but none reached the minimum score. ``passages`` are
+    reflections, then paragraphs of texts, each best first, if requested. ``dropped`` are the
+    dropped candidates, if an explanation was requested.
     """
 
     queries: tuple[str, ...]
     recipe: str
     hits: tuple[SearchHit, ...]
+    nothing_relevant: bool = False
     passages: tuple[MemoryHit, ...] = ()
     dropped: tuple[DroppedCandidate, ...] = ()
     timings_ms: dict[str, float] = msgspec.field(default_factory=dict)

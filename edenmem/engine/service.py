@@ -91,7 +91,7 @@ class SearchOptions(TypedDict, total=False):
     exact: bool
     vectors: Sequence[bytes] | None
     vector_model: str | None
-    explain_dropped: bool
+    explain: bool
 
 
 #: Outcomes of a formation that may have changed memory.

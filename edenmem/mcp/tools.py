@@ -121,7 +121,7 @@ async def search_facts(memory: AgentMemory, given: SearchArguments) -> results.F
     Call this tool before you say that you do not know something, and when the user refers to the
     past. It returns facts, best first. An empty list means that no fact matches.
     """
-    report = await memory.search(given.query, top_k=given.top_k)
+    report = await memory.search(given.query, top_k=given.top_k, explain=given.debug)
     return results.fact_search(report, debug=given.debug)
 
 

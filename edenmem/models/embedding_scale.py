@@ -5,25 +5,35 @@ from __future__ import annotations
 import msgspec
 
 
-class Scale(msgspec.Struct, frozen=True):
-    """Limits of one model, as cosines.
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """The cosines of one model, and the settings that follow from them.
 
-    ``zero`` is the cosine that counts as no similarity in fusion (None: the lowest of the
-    candidates). ``floor`` is the minimum cosine of a result (None: no minimum).
+    ``zero`` is the cosine of unrelated texts (None: the lowest of the candidates), ``one`` that of
+    texts with the same meaning. ``floor`` is the minimum cosine of a candidate. ``weight`` is the
+    weight of the semantic score in `convex`, ``min_score`` the minimum score of its results. None:
+    no minimum.
     """
 
-    zero: float | None
-    floor: float | None
-
-    @property
-    def zero_score(self) -> float | None:
-        """Return the zero as a score, (1 + cosine) / 2."""
-        return _score(self.zero)
+    zero: float | None = 0.0
+    one: float = 1.0
+    floor: float | None = None
+    weight: float = 0.5
+    min_score: float | None = None
 
     @property
     def floor_score(self) -> float | None:
         """Return the floor as a score, (1 + cosine) / 2."""
-        return _score(self.floor)
+        # Rounded, so that 0.65 is not shown as 0.6500000000000001.
+        return None if self.floor is None else round((1 + self.floor) / 2, 6)
+
+    def share(self, score: float, lowest: float) -> float:
+        """Convert a score, (1 + cosine) / 2, to a share in [0, 1] of this scale.
+
+        ``lowest`` is the lowest score of the candidates, for a model of unknown scale.
+        """
+        zero = 2 * lowest - 1 if self.zero is None else self.zero
+        cosine = 2 * score - 1
+        return min(1.0, max(0.0, (cosine - zero) / (self.one - zero))) if cosine > zero else 0.0
 
     def fit(self, score: float) -> float:
         """Convert a score from a model with zero at cosine 0, as used in the settings.
@@ -36,18 +46,13 @@ class Scale(msgspec.Struct, frozen=True):
         return round((1 + self.zero + cosine * (1 - self.zero)) / 2, 6)
 
 
-def _score(cosine: float | None) -> float | None:
-    # Rounded, so that 0.65 is not shown as 0.6500000000000001.
-    return None if cosine is None else round((1 + cosine) / 2, 6)
-
-
 #: Scales by the model name stored with each vector. Models with reduced dimensions
 #: ("text-embedding-3-small@512") are different vector spaces, which were not measured.
 SCALES = {
-    "all-MiniLM-L6-v2-int8": Scale(zero=0.0, floor=0.10),
+    "all-MiniLM-L6-v2-int8": Scale(floor=0.10),
     # E5 was trained at a low temperature: unrelated texts have cosines of .7 and more.
-    "multilingual-e5-small-int4": Scale(zero=0.70, floor=0.74),
-    "text-embedding-3-small": Scale(zero=0.0, floor=0.30),  # the platform's score of .65
+    "multilingual-e5-small-int4": Scale(zero=0.70, one=0.95, floor=0.74, weight=0.6),
+    "text-embedding-3-small": Scale(floor=0.30),  # the platform's score of .65
 }
 
 #: Stored names of bundled models, and their values of ``embedding.local_model``.
@@ -59,7 +64,7 @@ LOCAL_MODELS = {
 #: Models for English only.
 ENGLISH_ONLY = frozenset({"all-MiniLM-L6-v2-int8"})
 
-_UNKNOWN = Scale(zero=None, floor=None)
+_UNKNOWN = Scale(zero=None)
 
 
 def scale_of(model: str) -> Scale:

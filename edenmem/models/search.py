@@ -45,50 +45,45 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     score: float
 
 
-class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that a list of one query lacks and another list found.
+class Question(msgspec.Struct, frozen=True):
+    """A query, with its vector if facts are compared by meaning."""
 
-    ``semantic`` need a score by meaning (of ``vector``), ``text`` by words (of ``query``),
-    ``source`` by the words of their source messages; None: those are not searched.
+    text: str
+    vector: bytes = b""
+
+
+class ListScores(msgspec.Struct, frozen=True):
+    """The scores of one list for one question.
+
+    ``found`` are the facts of the list, best first, equal scores by ID. ``completed`` are the
+    scores of facts that only other lists found; a fact without a vector has no semantic score, a
+    fact without a word of the query no text score. ``whole`` is the text score of a fact with
+    every word of the query; 0 if the store does not know it. Then ``coverage`` is the share of the
+    query's words that each fact has.
     """
 
-    query: str
-    vector: bytes
-    semantic: tuple[str, ...] = ()
-    text: tuple[str, ...] = ()
-    source: tuple[str, ...] | None = None
+    found: Mapping[str, float]
+    completed: Mapping[str, float] = msgspec.field(default_factory=dict)
+    whole: float = 0.0
+    coverage: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
-class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """Missing scores by fact, for each query in order.
+#: The lists of one question.
+Lists = Mapping[ListName, ListScores]
 
-    A fact without a vector has no semantic score, a fact without a word of the query no text score.
-    ``source`` are the scores by the words of source messages. ``reach`` and ``source_reach`` are
-    the scores of a fact with every word of the query, for each query; 0 if the store does not know
-    them. ``facts`` are the facts that the store had to read, without their vectors.
+
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+    """The candidates of some questions, in their order.
+
+    ``unconfirmed`` are the facts in doubt among them. ``without_vector`` is the number of facts in
+    the searched scopes, whatever their time or session, without a vector of the model; 0 if no
+    question has a vector. ``facts`` are those that the store had to read, without their vectors.
     """
 
-    semantic: tuple[Mapping[str, float], ...]
-    text: tuple[Mapping[str, float], ...]
-    source: tuple[Mapping[str, float], ...] = ()
-    reach: tuple[float, ...] = ()
-    source_reach: tuple[float, ...] = ()
+    lists: tuple[Lists, ...]
+    unconfirmed: frozenset[str] = frozenset()
+    without_vector: int = 0
     facts: Mapping[str, Fact] = msgspec.field(default_factory=dict)
-
-    def of(self, number: int) -> dict[ListName, Mapping[str, float]]:
-        """Return the scores of one query, by list."""
-        return {
-            "semantic": self.semantic[number],
-            "text": self.text[number],
-            "source": self.source[number] if self.source else {},
-        }
-
-    def reach_of(self, number: int) -> dict[ListName, float]:
-        """Return the reach of one query, by list of words."""
-        return {
-            "text": self.reach[number] if self.reach else 0.0,
-            "source": self.source_reach[number] if self.source_reach else 0.0,
-        }
 
 
 class SearchAbility(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,10 @@ of each hit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
-
-from edenmem.models.search import Candidate
 
 #: The figures of each stage: ``rank`` (from 1), ``score``, ``threshold`` (None: no threshold) and
 #: others.
@@ -36,12 +35,12 @@ class ScoredFact(msgspec.Struct, frozen=True, kw_only=True):
         return {**self.fused(), **self.later}
 
 
-class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that was dropped by ``stage``, and why."""
+class Cut(msgspec.Struct, frozen=True):
+    """A fact that was dropped by ``stage``, and why: a text, or a function that returns it."""
 
     hit: ScoredFact
     stage: str
-    why: str
+    reason: str | Callable[[], str]
 
     @property
     def fact_id(self) -> str:
@@ -49,27 +48,24 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
         return self.hit.fact_id
 
     @property
-    def explain(self) -> Explanation:
-        """Return the figures of the earlier stages."""
-        return self.hit.explain
+    def why(self) -> str:
+        """Return why the fact was dropped."""
+        return self.reason if isinstance(self.reason, str) else self.reason()
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Hits, best first, equal scores by ID; and all cuts so far."""
+    """Hits, best first; and all cuts so far."""
 
     hits: tuple[ScoredFact, ...] = ()
     cuts: tuple[Cut, ...] = ()
 
 
 def rank_hits(stage: str, hits: Iterable[ScoredFact], cuts: Sequence[Cut] = ()) -> Pool:
-    """Order the hits by their new scores and note the rank of each in ``stage``."""
-    ordered = sorted(hits, key=lambda hit: (-hit.score, hit.fact_id))
+    """Order the hits by their new scores, equal scores as before, and note their ranks."""
+    ordered = sorted(hits, key=lambda hit: -hit.score)
     placed = tuple(
-        ScoredFact(
-            fact_id=hit.fact_id,
-            score=hit.score,
-            fused=hit.fused,
-            later={**hit.later, stage: {"rank": rank, **hit.later.get(stage, {})}},
+        msgspec.structs.replace(
+            hit, later={**hit.later, stage: {"rank": rank, **hit.later.get(stage, {})}}
         )
         for rank, hit in enumerate(ordered, 1)
     )
@@ -90,27 +86,23 @@ def before(pool: Pool) -> dict[str, dict[str, Any]]:
     }
 
 
-def by_score(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Order candidates, best first, equal scores by ID, each fact once."""
-    ordered = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.fact_id))
-    best: dict[str, Candidate] = {}
-    for candidate in ordered:
-        best.setdefault(candidate.fact_id, candidate)
-    return list(best.values())
-
-
 def top(pool: Pool, *, top_k: int) -> Pool:
     """Keep the first ``top_k`` hits and cut the rest."""
     total = len(pool.hits)
-    late = tuple(
-        Cut(
-            hit=hit,
-            stage="top_k",
-            why=f"rank {rank} of {total}, top_k is {top_k}{_describe_demotion(hit, top_k)}",
-        )
-        for rank, hit in enumerate(pool.hits[top_k:], top_k + 1)
+
+    def why(rank: int, hit: ScoredFact) -> str:
+        return f"rank {rank} of {total}, top_k is {top_k}{_describe_demotion(hit, top_k)}"
+
+    return head(pool, top_k, "top_k", why)
+
+
+def head(pool: Pool, size: int, stage: str, why: Callable[[int, ScoredFact], str]) -> Pool:
+    """Keep the first hits; cut the rest, each for a reason that is given its rank."""
+    late = (
+        Cut(hit, stage, partial(why, rank, hit))
+        for rank, hit in enumerate(pool.hits[size:], size + 1)
     )
-    return Pool(hits=pool.hits[:top_k], cuts=pool.cuts + late)
+    return Pool(hits=pool.hits[:size], cuts=(*pool.cuts, *late))
 
 
 def _describe_demotion(hit: ScoredFact, top_k: int) -> str:
@@ -126,7 +118,7 @@ def _describe_demotion(hit: ScoredFact, top_k: int) -> str:
 def keep(pool: Pool, fact_ids: Iterable[str], *, stage: str, why: str) -> Pool:
     """Keep the hits among ``fact_ids``; cut the others, for the given reason."""
     kept = frozenset(fact_ids)
-    gone = tuple(Cut(hit=hit, stage=stage, why=why) for hit in pool.hits if hit.fact_id not in kept)
+    gone = tuple(Cut(hit, stage, why) for hit in pool.hits if hit.fact_id not in kept)
     hits = tuple(hit for hit in pool.hits if hit.fact_id in kept)
     return Pool(hits=hits, cuts=pool.cuts + gone)
 

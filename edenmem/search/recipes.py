@@ -4,37 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Literal
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from edenmem.errors import UsageError
 from edenmem.invalid import nearest_word
-from edenmem.models.embedding_scale import scale_of
-from edenmem.models.search import Candidate, Gap, ListName
+from edenmem.models.embedding_scale import Scale, scale_of
+from edenmem.models.search import ListName, Lists
 from edenmem.search.fusion import (
     Entries,
+    Entry,
     Floors,
-    Listing,
+    Scores,
     Weights,
-    convex,
-    convex_parts,
-    entries_of,
-    missing,
+    best_first,
+    enter,
+    passing,
     rrf,
-    rrf_parts,
-    rrf_scores,
-    semantic_list,
-    single,
-    single_scores,
-    sum_parts,
-    text_list,
+    weigh,
 )
-from edenmem.search.ranking import Pool, by_score
+from edenmem.search.ranking import Cut, Explanation, Pool, ScoredFact
 from edenmem.settings.schema import SearchSettings
-
-#: The score of a fact with every word of the query, by list of words.
-Reach = Mapping[ListName, float]
 
 #: Maximum number of queries in one search.
 MAX_QUERIES = 3
@@ -57,7 +49,6 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     base: str
     own_lists: tuple[ListName, ...]
-    own_fusion: Literal["convex", "rrf", "single"]
     stages: tuple[Stage, ...] = ()
 
     @property
@@ -76,37 +67,23 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.own_lists, "source") if self.source else self.own_lists
 
     @property
-    def fusion(self) -> Literal["convex", "rrf", "single"]:
-        """Return how the lists are fused."""
-        return "convex" if self.source else self.own_fusion
-
-    @property
     def semantic(self) -> bool:
         """Return whether the query is needed as a vector."""
-        return "semantic" in self.lists
-
-    @property
-    def needs_both_scores(self) -> bool:
-        """Return whether each candidate needs the scores of all lists."""
-        return self.fusion == "convex"
+        return "semantic" in self.own_lists
 
     def depth(self, settings: SearchSettings, top_k: int) -> int:
         """Return the number of candidates to request from each list."""
         least = settings.rerank_depth if Stage.RERANK in self.stages else 0
-        if self.fusion == "rrf":
-            return max(least, 2 * top_k)
-        if self.fusion == "convex" or self.stages:
-            return max(least, settings.depth, top_k)
-        return top_k
+        return max(least, 2 * top_k if self.base == "rrf" else max(settings.depth, top_k))
 
 
 RECIPES: Mapping[str, Recipe] = {
     recipe.base: recipe
     for recipe in (
-        Recipe(base="convex", own_lists=("semantic", "text"), own_fusion="convex"),
-        Recipe(base="rrf", own_lists=("semantic", "text"), own_fusion="rrf"),
-        Recipe(base="semantic", own_lists=("semantic",), own_fusion="single"),
-        Recipe(base="text", own_lists=("text",), own_fusion="single"),
+        Recipe(base="convex", own_lists=("semantic", "text")),
+        Recipe(base="rrf", own_lists=("semantic", "text")),
+        Recipe(base="semantic", own_lists=("semantic",)),
+        Recipe(base="text", own_lists=("text",)),
     )
 }
 
@@ -141,162 +118,158 @@ def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
     return msgspec.structs.replace(RECIPES[base], stages=ordered)
 
 
-def semantic_floor(settings: SearchSettings, model: str) -> float | None:
-    """Return the minimum (1 + cosine) / 2 of a result: as configured, else by the model."""
-    if settings.semantic_floor is None:
-        return scale_of(model).floor_score
-    return settings.semantic_floor or None
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers by which a recipe scores: from the settings, else from the embedding model.
 
-
-def fuse(
-    recipe: Recipe,
-    lists: Mapping[ListName, Sequence[Candidate]],
-    settings: SearchSettings,
-    *,
-    depth: int,
-    text_floor: bool,
-    model: str = "",
-    completed: Mapping[ListName, Mapping[str, float]] = {},
-    reach: Mapping[ListName, float] = {},
-) -> Pool:
-    """Fuse the lists of one query into one pool.
-
-    Args:
-        recipe: The recipe.
-        lists: The candidates, ``depth`` of them or more.
-        settings: Weights and floors.
-        depth: Number of candidates of each list to use.
-        text_floor: Whether the text scores are on Lucene's scale and its floor applies.
-        model: The embedding model, which sets the scale of semantic scores.
-        completed: Scores of facts that a list did not find.
-        reach: The score of a fact with every word of the query, by list; missing if unknown.
+    ``weights`` of the lists; the sum is 1. ``floors`` are the minimum scores of the lists.
+    ``min_score`` is the minimum score of a result before the later stages.
     """
-    floors = floors_of(settings, model=model, text_floor=text_floor)
-    listings = _listings(
-        recipe, lists, floors, depth=depth, model=model, completed=completed, reach=reach
+
+    depth: int
+    scale: Scale
+    weights: Weights
+    floors: Floors
+    min_score: float
+    rrf_k: int
+    rrf_floor: float
+
+
+def rules_of(
+    recipe: Recipe, settings: SearchSettings, *, model: str, top_k: int, text_floor: bool
+) -> Rules:
+    """Return the rules of a search.
+
+    ``text_floor``: text scores are on Lucene's scale, and its floor applies.
+    """
+    scale = scale_of(model)
+    defaults = effective(settings, model)
+    return Rules(
+        depth=recipe.depth(settings, top_k),
+        scale=scale,
+        weights=_weights(recipe, defaults["semantic_weight"] or 0.0, settings.source_weight),
+        floors={
+            "semantic": defaults["semantic_floor"] or None,
+            "text": (settings.text_floor if text_floor else 0.0) or None,
+        },
+        min_score=(
+            {"convex": defaults["min_score"], "text": settings.text_min_score}.get(recipe.base)
+            or 0.0
+        ),
+        rrf_k=settings.rrf_k,
+        rrf_floor=settings.rrf_floor,
     )
-    if recipe.fusion == "convex":
-        return convex(*listings, weights=weights_of(recipe, settings))
-    if recipe.fusion == "rrf":
-        return rrf(*listings, k=settings.rrf_k, floor=settings.rrf_floor)
-    (listing,) = listings
-    return single(listing)
 
 
-def weights_of(recipe: Recipe, settings: SearchSettings) -> Weights:
-    """Return the weight of each list of a convex recipe; the sum is 1.
+def effective(settings: SearchSettings, model: str) -> dict[str, float | None]:
+    """Return the settings that follow from the embedding model unless they are set."""
+    scale = scale_of(model)
+    by_model = {
+        "semantic_weight": scale.weight,
+        "semantic_floor": scale.floor_score,
+        "min_score": scale.min_score,
+    }
+    configured = {name: getattr(settings, name) for name in by_model}
+    return {n: by_model[n] if value is None else value for n, value in configured.items()}
 
-    The words of the source get ``source_weight`` times the weight of the words of the fact.
-    """
-    semantic = settings.semantic_weight if recipe.semantic else 0.0
+
+def _weights(recipe: Recipe, semantic: float, source: float) -> Weights:
+    """Return the weight of each list; the source has ``source`` times the weight of the words."""
+    if len(recipe.own_lists) == 1:
+        semantic = float(recipe.semantic)
     words = 1.0 - semantic
-    sources = words * settings.source_weight if recipe.source else 0.0
+    sources = words * source if recipe.source else 0.0
     total = 1.0 + sources
     return {"semantic": semantic / total, "text": words / total, "source": sources / total}
 
 
-def floors_of(settings: SearchSettings, *, model: str, text_floor: bool) -> Floors:
-    """Return the floor of each list; ``text_floor`` as in `fuse`."""
-    words = settings.text_floor if text_floor else 0.0
-    return {"semantic": semantic_floor(settings, model), "text": words or None}
+def fuse(recipe: Recipe, lists: Lists, rules: Rules) -> Pool:
+    """Fuse the lists of one query into one pool.
 
-
-def unite(
-    recipe: Recipe,
-    lists: Mapping[ListName, Sequence[Candidate]],
-    *,
-    depth: int,
-    model: str = "",
-    completed: Mapping[ListName, Mapping[str, float]] = {},
-    reach: Mapping[ListName, float] = {},
-) -> Entries:
-    """Return the entries of each list, for `best_first` with any weights and floors.
-
-    The arguments are those of `fuse`.
+    A floor decides which facts a list brings in and does not change scores: a fact found by its
+    words keeps a semantic score below the floor. If a list is empty, no score exceeds the weights
+    of the others: a match in one way only is less evidence.
     """
-    return entries_of(
-        *_listings(recipe, lists, {}, depth=depth, model=model, completed=completed, reach=reach)
+    entries = enter(lists, recipe.lists, depth=rules.depth, scale=rules.scale)
+    scores = score(recipe, entries, rules)
+    admitted = passing(entries, rules.floors)
+    hits: list[ScoredFact] = []
+    cuts: list[Cut] = []
+    for fact_id in best_first(scores):
+        rank = len(hits) + 1
+        fused = partial(_explain, recipe, rules, entries, scores, fact_id, rank)
+        hit = ScoredFact(fact_id=fact_id, score=scores[fact_id], fused=fused)
+        if fact_id not in admitted:
+            below = [name for name, of in entries.items() if _is_found(of, fact_id)]
+            cuts.append(Cut(hit, below[0], partial(_below_floors, entries, rules, fact_id, below)))
+        elif hit.score < rules.min_score:
+            why = f"score {hit.score:.3f} is below the minimum {rules.min_score:g}"
+            cuts.append(Cut(hit, MIN_SCORE, why))
+        elif recipe.base == "rrf" and _raw(rules, hit.score) < rules.rrf_floor:
+            why = f"raw RRF {_raw(rules, hit.score):.4f} is below {rules.rrf_floor:g}"
+            cuts.append(Cut(hit, "fusion", why))
+        else:
+            hits.append(hit)
+    return Pool(hits=tuple(hits), cuts=tuple(cuts))
+
+
+#: The stage of facts that are not relevant enough.
+MIN_SCORE = "relevance"
+
+
+def score(recipe: Recipe, entries: Entries, rules: Rules) -> Scores:
+    """Return the scores of the candidates, whether they pass the floors or not."""
+    if recipe.base == "rrf":
+        found = dict.fromkeys((id for of in entries.values() for id in of), 0.0)
+        return found | rrf(entries, rules.rrf_k, rules.floors)
+    return weigh(entries, rules.weights)
+
+
+def _raw(rules: Rules, score: float) -> float:
+    """Return the sum of RRF, at most 2 / k (0.033 for k = 60), which its floor refers to."""
+    return 2 * score / rules.rrf_k
+
+
+def _is_found(of: Mapping[str, Entry], fact_id: str) -> bool:
+    return fact_id in of and of[fact_id].rank is not None
+
+
+def _below_floors(entries: Entries, rules: Rules, fact_id: str, below: Sequence[ListName]) -> str:
+    return "; ".join(
+        f"{name} score {entries[name][fact_id].score:.3f} is below the threshold"
+        f" {rules.floors[name]:g}"
+        for name in below
     )
 
 
-def best_first(
-    recipe: Recipe, entries: Entries, settings: SearchSettings, floors: Floors
-) -> list[str]:
-    """Order the candidates by the scores of `fuse`, without the floors of a result.
-
-    Reads only the weights for "convex", and k and the floors for "rrf". `passing` returns the
-    candidates that `fuse` would keep.
-    """
-    if recipe.fusion == "convex":
-        scores = sum_parts(convex_parts(entries, weights_of(recipe, settings)))
-    elif recipe.fusion == "rrf":
-        sums = sum_parts(rrf_parts(entries, settings.rrf_k, floors))
-        enough = {fact_id: raw for fact_id, raw in sums.items() if raw >= settings.rrf_floor}
-        scores = rrf_scores(enough, settings.rrf_k)
-    else:
-        scores = single_scores(entries)
-    return sorted(
-        sorted(scores), key=scores.__getitem__, reverse=True
-    )  # equal scores: lower ID first
-
-
-def _listings(
-    recipe: Recipe,
-    lists: Mapping[ListName, Sequence[Candidate]],
-    floors: Floors,
-    *,
-    depth: int,
-    model: str,
-    completed: Mapping[ListName, Mapping[str, float]],
-    reach: Reach,
-) -> list[Listing]:
-    cut = {name: by_score(lists[name]) for name in recipe.lists}
-    known: dict[ListName, dict[str, float]] = {name: {} for name in cut}
-    if recipe.needs_both_scores:
-        gaps = missing({name: found[:depth] for name, found in cut.items()})
-        for name, lacking in gaps.items():
-            below = {one.fact_id: one.score for one in cut[name][depth:]}
-            scores = {**below, **completed.get(name, {})}
-            if name != "semantic":  # a fact without a matching word has the score 0
-                scores = {**dict.fromkeys(lacking, 0.0), **scores}
-            known[name] = {id: scores[id] for id in lacking if id in scores}
-    return [
-        semantic_list(
-            found,
-            depth=depth,
-            floor=floors.get(name),
-            zero=scale_of(model).zero_score,
-            completed=known[name],
-        )
-        if name == "semantic"
-        else text_list(
-            found,
-            name=name,
-            depth=depth,
-            floor=floors.get(name),
-            completed=known[name],
-            reach=reach.get(name, 0.0) if recipe.needs_both_scores else 0.0,
-        )
-        for name, found in cut.items()
-    ]
+def _explain(
+    recipe: Recipe, rules: Rules, entries: Entries, scores: Scores, fact_id: str, rank: int
+) -> Explanation:
+    """Return the figures of the lists and of the fusion for one fact."""
+    own = {name: of[fact_id] for name, of in entries.items() if fact_id in of}
+    said: Explanation = {
+        name: _explain_entry(entry, rules.floors.get(name)) for name, entry in own.items()
+    }
+    figures: dict[str, Any] = {
+        "rank": rank,
+        "recipe": recipe.base,
+        "score": scores[fact_id],
+        "threshold": rules.min_score or None,
+    }
+    if recipe.base == "rrf":
+        figures |= {"k": rules.rrf_k, "raw": _raw(rules, scores[fact_id])}
+        figures["threshold"] = rules.rrf_floor or None
+    elif len(entries) > 1:
+        figures["parts"] = {name: rules.weights[name] * own[name].share for name in own}
+        figures |= {f"{name}_weight": rules.weights[name] for name in entries if name != "text"}
+    return {**said, "fusion": figures}
 
 
-def gaps_of(
-    lists: Mapping[ListName, Sequence[Sequence[Candidate]]],
-    queries: Sequence[str],
-    vectors: Sequence[bytes],
-) -> list[Gap]:
-    """Return the scores that the lists of each query lack."""
-    gaps = []
-    for number, query in enumerate(queries):
-        lacks = missing({name: found[number] for name, found in lists.items()})
-        gaps.append(
-            Gap(
-                query=query,
-                vector=vectors[number] if vectors else b"",
-                semantic=tuple(lacks.get("semantic", ())),
-                text=tuple(lacks.get("text", ())),
-                source=tuple(lacks["source"]) if "source" in lacks else None,
-            )
-        )
-    return gaps
+def _explain_entry(entry: Entry, floor: float | None) -> dict[str, Any]:
+    figures = {
+        "rank": None if entry.rank is None else entry.rank + 1,
+        "score": entry.score,
+        "threshold": floor,
+        "passed": entry.passes(floor),
+        "normalized": entry.share,
+    }
+    return figures if entry.rank is not None else {**figures, "completed": True}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edenmem.models.search import SCORE_DECIMALS
-from edenmem.search.ranking import Cut, Pool, ScoredFact, before, explain_hit, rank_hits
+from edenmem.search.ranking import Cut, Pool, ScoredFact, before, explain_hit, head, rank_hits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ def doubt(pool: Pool, unconfirmed: Collection[str], *, weight: float) -> Pool:
 
     A pool without such hits has no entry of the stage.
     """
-    if not any(hit.fact_id in unconfirmed for hit in pool.hits):
+    if weight == 1 or not any(hit.fact_id in unconfirmed for hit in pool.hits):
         return pool
     old, same = before(pool), {hit.fact_id: hit for hit in pool.hits}
     hits = []
@@ -61,10 +61,8 @@ POOL_FACTOR = 3
 
 def narrow(pool: Pool, *, top_k: int) -> Pool:
     """Keep the hits that `mmr` chooses from, so that only their vectors are read."""
-    size = POOL_FACTOR * top_k
     why = f"not among the best {POOL_FACTOR} × top_k"
-    cuts = tuple(_cut(hit, why) for hit in pool.hits[size:])
-    return Pool(hits=pool.hits[:size], cuts=pool.cuts + cuts)
+    return head(pool, POOL_FACTOR * top_k, "mmr", lambda rank, hit: why)
 
 
 def mmr(
@@ -89,7 +87,7 @@ def mmr(
     pool = narrow(pool, top_k=top_k)
     chosen, rest = _choose(pool, vectors, top_k=top_k, trade_off=trade_off, zero=zero)
     cuts = tuple(
-        _cut(hit, f"redundancy {redundancy:.3f} with a result") for hit, redundancy in rest
+        Cut(hit, "mmr", f"redundancy {redundancy:.3f} with a result") for hit, redundancy in rest
     )
     return Pool(hits=tuple(chosen), cuts=pool.cuts + cuts)
 
@@ -137,22 +135,15 @@ def _matrix(vectors: list[bytes | None]) -> NDArray[np.float64]:
     return matrix
 
 
-def _cut(hit: ScoredFact, why: str) -> Cut:
-    return Cut(hit=hit, stage="mmr", why=why)
-
-
 def shortlist(pool: Pool, *, depth: int) -> Pool:
     """Keep the best ``depth`` hits for the reranker."""
     total = len(pool.hits)
-    late = tuple(
-        Cut(
-            hit=hit,
-            stage="rerank",
-            why=f"rank {rank} of {total}, only the best {depth} are reranked",
-        )
-        for rank, hit in enumerate(pool.hits[depth:], depth + 1)
+    return head(
+        pool,
+        depth,
+        "rerank",
+        lambda rank, hit: f"rank {rank} of {total}, only the best {depth} are reranked",
     )
-    return Pool(hits=pool.hits[:depth], cuts=pool.cuts + late)
 
 
 def rerank(pool: Pool, scores: Mapping[str, float], *, floor: float | None, model: str) -> Pool:
@@ -168,8 +159,7 @@ def rerank(pool: Pool, scores: Mapping[str, float], *, floor: float | None, mode
         figures = {"score": score, "threshold": floor, "model": model, **old[hit.fact_id]}
         hit = explain_hit(msgspec.structs.replace(hit, score=score), "rerank", **figures)
         if floor is not None and score < floor:
-            why = f"relevance {score:.3f} is below {floor:g}"
-            cuts.append(Cut(hit=hit, stage="rerank", why=why))
+            cuts.append(Cut(hit, "rerank", f"relevance {score:.3f} is below {floor:g}"))
         else:
             hits.append(hit)
     return rank_hits("rerank", hits, (*pool.cuts, *cuts))

@@ -34,13 +34,13 @@ _DIGITS = 12
 class WeighedQuery(msgspec.Struct, frozen=True):
     """The terms of a query with their weights, and the mean length of the searched texts.
 
-    ``reach`` is the score of a text of mean length with each word of the query once, including
+    ``whole`` is the score of a text of mean length with each word of the query once, including
     words that no text has. Partial matches are measured against this score.
     """
 
     weights: Mapping[Term, float]
     mean_length: float
-    reach: float
+    whole: float
 
     def score(self, words: Sequence[str]) -> float:
         """Score a text, given as index words; 0 if the text has no term."""
@@ -108,6 +108,21 @@ def query_terms(query: str) -> list[tuple[str, Term]]:
     words = query_words(query)
     terms = zip(words, map(tuple, index_words(words)), strict=True)
     return [(word, term) for word, term in terms if term]
+
+
+def coverage(query: str, texts: Mapping[str, str]) -> dict[str, float]:
+    """Return the share of a query's words that each text has, or a word one edit away."""
+    asked = query_terms(query)
+    shares: dict[str, float] = {}
+    for (key, _), words in zip(texts.items(), index_words(texts.values()), strict=True):
+        known = set(words)
+        had = sum(
+            count_term(term, words) > 0
+            or (is_fuzzy(word) and any(within_one_edit(term[0], each) for each in known))
+            for word, term in asked
+        )
+        shares[key] = had / len(asked) if asked else 0.0
+    return shares
 
 
 class Corpus:

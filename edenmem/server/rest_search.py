@@ -112,6 +112,7 @@ async def search(
         until=_utc(until),
         top_k=top_k,
         recipe=recipe,
+        explain=explain,
     )
     return SearchDocument(
         queries=list(report.queries),

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,6 +31,8 @@ from edenmem.store.protocol.store import Store, batched
 FOLDER = Path(__file__).parent / "labeled"
 LANGUAGES = Path(__file__).parent / "languages"
 SOURCES = Path(__file__).parent / "sources"
+TOWN = Path(__file__).parent / "town"
+LONG = Path(__file__).parent / "long"
 CONVERSATIONS = Path(__file__).parent / "extraction" / "conversations.jsonl"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 _ACTOR = Actor(name="benchmark", host="localhost", command="benchmark")
@@ -50,6 +52,7 @@ class LabeledFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     was: str | None = None
     session: str | None = None
     sources: tuple[int, ...] = ()
+    said_at: datetime | None = None
 
     @property
     def home(self) -> Scope:
@@ -133,6 +136,66 @@ def with_sources() -> Labeled:
     )
 
 
+class _Turn(msgspec.Struct, frozen=True):
+    """A message of a long conversation."""
+
+    session: str
+    number: int
+    at: datetime
+    speaker: str
+    text: str
+
+
+class _LongQuery(msgspec.Struct, frozen=True):
+    """A question about a long conversation, and the facts and the turns that answer it."""
+
+    query: str
+    user: str
+    kind: str
+    relevant: tuple[str, ...]
+    turns: tuple[int, ...]
+    asked_at: datetime | None = None
+
+
+def town() -> Labeled:
+    """Questions about `own`, half of which have no answer: "near" ones sound as if they had."""
+    return Labeled(facts=own().facts, queries=_decoded("queries.jsonl", Query, TOWN))
+
+
+def long(unit: Literal["facts", "turns"] = "facts") -> Labeled:
+    """Three conversations of 200 turns over months, each the memory of a user.
+
+    Facts are sentences about the conversation, or its turns with speaker and date.
+    """
+    asked = _decoded("queries.jsonl", _LongQuery, LONG)
+    facts: list[LabeledFact] = _decoded("facts.jsonl", LabeledFact, LONG)
+    if unit == "turns":
+        facts = [
+            LabeledFact(
+                id=f"{turn.session}/{turn.number}",
+                agent="long",
+                scope=ScopeKind.USER,
+                user=turn.session,
+                content=f"{turn.speaker}, {turn.at:%d %B %Y}: {turn.text}",
+                said_at=turn.at,
+            )
+            for turn in _decoded("turns.jsonl", _Turn, LONG)
+        ]
+    queries = [
+        Query(
+            query=each.query,
+            agent="long",
+            user=each.user,
+            kind=each.kind,
+            relevant=each.relevant
+            if unit == "facts"
+            else tuple(f"{each.user}/{number}" for number in each.turns),
+        )
+        for each in asked
+    ]
+    return Labeled(facts=facts, queries=queries)
+
+
 def _decoded(name: str, kind: type[Any], folder: Path = FOLDER) -> list[Any]:
     lines = (folder / name).read_text("utf-8").splitlines()
     return [msgspec.json.decode(line, type=kind) for line in lines]
@@ -167,15 +230,17 @@ async def fill(store: Store, facts: Sequence[LabeledFact], embedder: Embedder | 
 
 def _fill_sessions(store: Store, names: Set[str]) -> None:
     """Store the conversations with these names, and create the index of their words."""
+    said: dict[str, list[str]] = {}
     for line in CONVERSATIONS.read_text("utf-8").splitlines():
         conversation = json.loads(line)
-        name = conversation["session"]
-        if name not in names:
-            continue
+        said[conversation["session"]] = [each["content"] for each in conversation["messages"]]
+    for turn in _decoded("turns.jsonl", _Turn, LONG):
+        said.setdefault(turn.session, []).append(turn.text)
+    for name in sorted(names):
         session = Session(
             id=derived_id("session", name),
-            owner=derived_id("user", conversation["users"][0]),
-            agents=(derived_id("agent", conversation["agent"]),),
+            owner=derived_id("user", name),
+            agents=(derived_id("agent", name),),
             created_at=NOW,
             last_activity=NOW,
         )
@@ -184,11 +249,11 @@ def _fill_sessions(store: Store, names: Set[str]) -> None:
             Message(
                 id=_message_id(name, number),
                 session_id=session.id,
-                role=said["role"],
-                content=said["content"],
+                role="user",
+                content=content,
                 created_at=NOW + timedelta(seconds=number),
             )
-            for number, said in enumerate(conversation["messages"], 1)
+            for number, content in enumerate(said[name], 1)
         ]
         store.host.add_messages(session.id, messages)
     store.indexes.create_index("facts_source", IndexWish(analyzer="lucene.english"))
@@ -222,6 +287,7 @@ def _stored(labeled: LabeledFact, place: int, vector: bytes | None, model: str |
         content=labeled.content,
         hash=content_hash(labeled.content),
         formed_at=NOW - timedelta(hours=5 * (place % 300) + 1),
+        said_at=labeled.said_at,
         updated_at=NOW - timedelta(minutes=place % 60) if labeled.was else None,
         version=2 if labeled.was else 1,
         previous_content=labeled.was,

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.models.embedding_scale import SCALES, Scale, scale_of
+from edenmem.models.embedding_scale import SCALES, scale_of
 
 
 @pytest.mark.parametrize(
-    ("model", "zero", "floor"),
+    ("model", "floor"),
     [
-        ("all-MiniLM-L6-v2-int8", 0.5, 0.55),
-        ("multilingual-e5-small-int4", 0.85, 0.87),
-        ("text-embedding-3-small", 0.5, 0.65),
+        ("all-MiniLM-L6-v2-int8", 0.55),
+        ("multilingual-e5-small-int4", 0.87),
+        ("text-embedding-3-small", 0.65),
     ],
 )
-def test_limits_as_scores_are_halfway_to_one(model: str, zero: float, floor: float) -> None:
-    scale = scale_of(model)
-    assert (scale.zero_score, scale.floor_score) == (zero, floor)
+def test_a_floor_as_a_score_is_halfway_to_one(model: str, floor: float) -> None:
+    assert scale_of(model).floor_score == floor
 
 
 def test_no_floor_lies_below_its_zero() -> None:
     for model, scale in SCALES.items():
         assert scale.zero is not None, model
         assert scale.floor is not None, model
-        assert -1 <= scale.zero <= scale.floor <= 1, model
+        assert -1 <= scale.zero <= scale.floor <= scale.one <= 1, model
 
 
 @pytest.mark.parametrize("model", ["", "another", "text-embedding-3-small@512"])
-def test_an_unknown_model_has_no_limits(model: str) -> None:
+def test_an_unknown_model_has_no_minimum(model: str) -> None:
     scale = scale_of(model)
-    assert scale == Scale(zero=None, floor=None)
-    assert (scale.zero_score, scale.floor_score) == (None, None)
+    assert (scale.zero, scale.floor_score, scale.min_score) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class TestRerank:
         pool = rerank(pool_of(a=0.9, b=0.8), {"a": 0.25, "b": 0.3}, floor=0.3, model="m")
         assert order(pool) == ["b"]
         assert cuts_of(pool) == [("a", "rerank", "relevance 0.250 is below 0.3")]
-        assert pool.cuts[0].explain["rerank"]["score_before"] == 0.9
+        assert pool.cuts[0].hit.explain["rerank"]["score_before"] == 0.9
 
     def test_only_the_best_are_read(self) -> None:
         pool = shortlist(pool_of(a=0.9, b=0.8, c=0.7), depth=2)
@@ -173,7 +173,7 @@ class TestTop:
         pool = top(pool_of(a=0.9, b=0.8, c=0.7), top_k=2)
         assert order(pool) == ["a", "b"]
         assert cuts_of(pool) == [("c", "top_k", "rank 3 of 3, top_k is 2")]
-        assert pool.cuts[0].explain == {"fusion": {"rank": 3}}
+        assert pool.cuts[0].hit.explain == {"fusion": {"rank": 3}}
 
     def test_the_stage_that_put_it_down_is_named(self) -> None:
         pool = rerank(pool_of(a=0.9, b=0.8, c=0.7), {"a": 0.1, "b": 0.3, "c": 0.2}, **AS_IT_IS)

@@ -7,9 +7,8 @@ access is counted.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -20,22 +19,17 @@ from edenmem.engine.search.request import choose_recipe, require_source_words, v
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter, ListName, SearchAbility
-from edenmem.search.fusion import Entries, passing
+from edenmem.models.search import FactFilter, Lists, Question, SearchAbility
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank
-from edenmem.search.ranking import Pool
 from edenmem.search.recipes import (
     RECIPES,
     WITH_SOURCE,
-    Reach,
     Recipe,
+    Rules,
     Stage,
-    best_first,
-    floors_of,
     fuse,
-    gaps_of,
     recipe,
-    unite,
+    rules_of,
 )
 from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol.store import batched
@@ -86,18 +80,26 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(score for score in self.scores if not score.kind)
 
 
-class Candidates(msgspec.Struct, frozen=True, kw_only=True):
-    """A query, its candidates by list, and the completed scores."""
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A query, its candidates by list, and which of them are unconfirmed."""
 
     query: LabeledQuery
-    lists: Mapping[ListName, Sequence[Candidate]]
-    completed: Mapping[ListName, Mapping[str, float]] = msgspec.field(default_factory=dict)
-    reach: Reach = msgspec.field(default_factory=dict)
-    model: str = ""
+    lists: Lists
+    unconfirmed: frozenset[str] = frozenset()
 
-    def of(self, plan: Recipe) -> dict[ListName, Sequence[Candidate]]:
-        """Return the lists of a recipe."""
-        return {name: self.lists[name] for name in plan.lists}
+
+class Foundation(msgspec.Struct, frozen=True, kw_only=True):
+    """The candidates of all queries, how the store found them, and the model of their vectors."""
+
+    found: tuple[Found, ...]
+    ability: SearchAbility
+    model: str
+
+    def rules(self, plan: Recipe, settings: SearchSettings, top_k: int) -> Rules:
+        """Return the rules of a recipe for these candidates."""
+        return rules_of(
+            plan, settings, model=self.model, top_k=top_k, text_floor=self.ability.text_floor
+        )
 
 
 class Evaluator:
@@ -140,12 +142,12 @@ class Evaluator:
         for plan in plans:
             self._stages.check(plan)
         depth = max(plan.depth(self._settings, max(count, CUTOFF)) for plan in plans)
-        found, ability = await self.candidates(queries, plans, depth=depth)
-        notices += [ability.notice] if ability.notice else []
+        base = await self.candidates(queries, plans, depth=depth)
+        notices += [base.ability.notice] if base.ability.notice else []
         kinds = list(dict.fromkeys(query.kind for query in queries if query.kind))
         scores: list[RecipeScore] = []
         for plan in plans:
-            rankings = await self._rankings(plan, found, ability, top_k=count)
+            rankings = await self._rankings(plan, base, top_k=count)
             scores += [
                 _summarize(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
             ]
@@ -181,7 +183,7 @@ class Evaluator:
 
     async def candidates(
         self, queries: Sequence[LabeledQuery], plans: Sequence[Recipe], *, depth: int
-    ) -> tuple[list[Candidates], SearchAbility]:
+    ) -> Foundation:
         """Fetch the candidates of each query from all lists of the recipes, to ``depth``.
 
         Raises:
@@ -193,140 +195,69 @@ class Evaluator:
         ability = await in_thread(self._store.search.search_ability)
         for plan in plans:
             require_source_words(plan, ability)
-        names = dict.fromkeys(name for plan in plans for name in plan.lists)
-        vectors = await self._vectors(queries) if "semantic" in names else []
-        groups: dict[tuple[Scope, ...], list[int]] = {}
-        for place, query in enumerate(queries):
-            groups.setdefault(query.scopes, []).append(place)
-        completes = any(plan.needs_both_scores for plan in plans)
+        names = list(dict.fromkeys(name for plan in plans for name in plan.lists))
+        vectors = await self._vectors(queries) if "semantic" in names else {}
         model = self._embedder.model if self._embedder and vectors else ""
-        candidates: list[Candidates | None] = [None] * len(queries)
-        for scopes, places in groups.items():
-            filter = FactFilter(scopes=scopes)
-            for batch in batched(places, _BATCH):
-                texts = [queries[place].query for place in batch]
-                given = [vectors[place] for place in batch] if vectors else []
-                asked = [self._list(name, filter, texts, given, depth) for name in names]
-                lists = dict(zip(names, await gather_or_cancel(asked), strict=True))
-                completion = None
-                if completes:
-                    completion = await in_thread(
-                        self._store.search.complete_scores,
-                        filter,
-                        gaps_of(lists, texts, given),
-                        model=model,
-                        prepared=self._prepared,
+        groups: dict[tuple[Scope, ...], list[LabeledQuery]] = {}
+        for query in queries:
+            groups.setdefault(query.scopes, []).append(query)
+        found: dict[int, Found] = {}
+        for scopes, group in groups.items():
+            for batch in batched(group, _BATCH):
+                candidates = await in_thread(
+                    self._store.search.candidates,
+                    FactFilter(scopes=scopes),
+                    [Question(each.query, vectors.get(each.query, b"")) for each in batch],
+                    names,
+                    model=model,
+                    limit=depth,
+                    prepared=self._prepared,
+                )
+                for query, lists in zip(batch, candidates.lists, strict=True):
+                    found[id(query)] = Found(
+                        query=query, lists=lists, unconfirmed=candidates.unconfirmed
                     )
-                for number, place in enumerate(batch):
-                    candidates[place] = Candidates(
-                        query=queries[place],
-                        lists={name: found[number] for name, found in lists.items()},
-                        completed=completion.of(number) if completion else {},
-                        reach=completion.reach_of(number) if completion else {},
-                        model=model,
-                    )
-        return [each for each in candidates if each is not None], ability
+        return Foundation(
+            found=tuple(found[id(query)] for query in queries), ability=ability, model=model
+        )
 
-    async def _rankings(
-        self, plan: Recipe, found: Sequence[Candidates], ability: SearchAbility, *, top_k: int
-    ) -> list[list[str]]:
+    async def _rankings(self, plan: Recipe, base: Foundation, *, top_k: int) -> list[list[str]]:
         """Rank the facts of each query as a search would."""
-        if not plan.stages:
-            return [ranking(plan, each, self._settings, ability, top_k=top_k) for each in found]
         count = max(top_k, CUTOFF)
-        model = self._embedder.model if plan.semantic and self._embedder else ""
+        rules = base.rules(plan, self._settings, count)
+        model = base.model if plan.semantic else ""
 
-        async def one(each: Candidates) -> list[str]:
-            pool = _fuse(plan, each, self._settings, ability, count)
+        async def one(each: Found) -> list[str]:
             query = each.query
             (staged,), _ = await self._stages.run(
-                plan, [pool], [query.query], query.scopes, model=model, top_k=count
+                plan,
+                [fuse(plan, each.lists, rules)],
+                [query.query],
+                query.scopes,
+                model=model,
+                top_k=count,
+                unconfirmed=each.unconfirmed,
             )
             return [hit.fact_id for hit in staged.hits]
 
         rankings: list[list[str]] = []
-        for batch in batched(found, _STAGED_AT_ONCE):
+        for batch in batched(base.found, _STAGED_AT_ONCE):
             rankings += await gather_or_cancel([one(each) for each in batch])
         return rankings
 
-    async def _vectors(self, queries: Sequence[LabeledQuery]) -> list[bytes]:
+    async def _vectors(self, queries: Sequence[LabeledQuery]) -> dict[str, bytes]:
         assert self._embedder is not None
         texts = list(dict.fromkeys(query.query for query in queries))
         vectors: dict[str, bytes] = {}
         for batch in batched(texts, _BATCH):
             made = await self._embedder.embed(batch, role="query")
             vectors.update(zip(batch, made.vectors, strict=True))
-        return [vectors[query.query] for query in queries]
-
-    async def _list(
-        self,
-        name: ListName,
-        filter: FactFilter,
-        texts: Sequence[str],
-        vectors: Sequence[bytes],
-        depth: int,
-    ) -> list[list[Candidate]]:
-        if name != "semantic":
-            return await in_thread(
-                self._store.search.text_candidates,
-                filter,
-                texts,
-                limit=depth,
-                source=name == "source",
-            )
-        assert self._embedder is not None
-        return await in_thread(
-            self._store.search.semantic_candidates,
-            filter,
-            vectors,
-            model=self._embedder.model,
-            limit=depth,
-            prepared=self._prepared,
-        )
+        return vectors
 
 
-def ranking(
-    plan: Recipe,
-    found: Candidates,
-    settings: SearchSettings,
-    ability: SearchAbility,
-    *,
-    top_k: int,
-) -> list[str]:
-    """Rank by fusion alone: the fact IDs of a search with ``top_k`` (at least 10), best first."""
-    count = max(top_k, CUTOFF)
-    floors = floors_of(settings, model=found.model, text_floor=ability.text_floor)
-    entries = united(plan, found, depth=plan.depth(settings, count))
-    kept = passing(entries, floors)
-    order = best_first(plan, entries, settings, floors)
-    return list(itertools.islice(filter(kept.__contains__, order), count))
-
-
-def united(plan: Recipe, found: Candidates, *, depth: int) -> Entries:
-    """Return the entries of a recipe's lists for candidates in the first ``depth`` of a list."""
-    return unite(
-        plan,
-        found.of(plan),
-        depth=depth,
-        model=found.model,
-        completed=found.completed,
-        reach=found.reach,
-    )
-
-
-def _fuse(
-    plan: Recipe, found: Candidates, settings: SearchSettings, ability: SearchAbility, count: int
-) -> Pool:
-    return fuse(
-        plan,
-        found.of(plan),
-        settings,
-        depth=plan.depth(settings, count),
-        text_floor=ability.text_floor,
-        model=found.model,
-        completed=found.completed,
-        reach=found.reach,
-    )
+def ranking(plan: Recipe, found: Found, rules: Rules, *, top_k: int) -> list[str]:
+    """Rank by fusion alone: the fact IDs, best first."""
+    return [hit.fact_id for hit in fuse(plan, found.lists, rules).hits[:top_k]]
 
 
 def mean(values: Sequence[float]) -> float:

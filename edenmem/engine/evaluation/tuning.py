@@ -13,10 +13,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from bisect import bisect
 from collections.abc import Mapping, Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,29 +22,19 @@ from numpy.typing import NDArray
 
 from edenmem.engine.evaluation.evaluator import (
     CUTOFF,
-    Candidates,
     Evaluator,
+    Found,
     RecipeScore,
     mean,
-    united,
+    ranking,
 )
 from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import UsageError
-from edenmem.models.search import SearchAbility
 from edenmem.models.switch import VectorSwitch
-from edenmem.search.fusion import Entries, Floors, passing
 from edenmem.search.metrics import ndcg
-from edenmem.search.recipes import (
-    Recipe,
-    Stage,
-    best_first,
-    floors_of,
-    recipe,
-    semantic_floor,
-    weights_of,
-)
+from edenmem.search.recipes import Recipe, Rules, Stage, effective, recipe
 from edenmem.settings.keys import format_value
 from edenmem.settings.schema import SearchSettings
 
@@ -153,12 +141,8 @@ _SOURCE_WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 #: The settings that decide what a recipe finds, in order of display. Without "+source" the deeper
 #: lists are tried too; with both the grid would be too large.
 _SETTINGS: Mapping[str, Mapping[str, Sequence[float]]] = {
-    "convex": {"semantic_weight": _WEIGHTS, "semantic_floor": _FLOORS, "depth": _DEPTHS},
-    "convex+source": {
-        "semantic_weight": _WEIGHTS,
-        "semantic_floor": _FLOORS,
-        "source_weight": _SOURCE_WEIGHTS,
-    },
+    "convex": {"semantic_weight": _WEIGHTS, "depth": _DEPTHS},
+    "convex+source": {"semantic_weight": _WEIGHTS, "source_weight": _SOURCE_WEIGHTS},
     "rrf": {"rrf_k": _RRF_KS, "semantic_floor": _FLOORS},
     "semantic": {"semantic_floor": _FLOORS},
     "text": {},
@@ -244,13 +228,13 @@ async def tune(
     if not recipes:
         plans += await evaluator.source_plans(plans)
     deepest = max(settings.depth, *_DEPTHS, 2 * CUTOFF)
-    found, ability = await evaluator.candidates(answered, [*plans, current], depth=deepest)
-    floor = semantic_floor(settings, found[0].model) or 0.0
-    settings = msgspec.structs.replace(settings, semantic_floor=floor)
-    longest = max(len(listing) for each in found for listing in each.lists.values())
+    base = await evaluator.candidates(answered, [*plans, current], depth=deepest)
+    in_force = {name: value or 0.0 for name, value in effective(settings, base.model).items()}
+    settings = msgspec.structs.replace(settings, **in_force)
+    longest = max(len(each.found) for one in base.found for each in one.lists.values())
     trials = _trials(plans, current, settings, longest)
-    ways = _ways(trials, ability, found[0].model)
-    figures = [await in_thread(_measure, ways, each) for each in found]
+    rules = [base.rules(trial.plan, trial.settings, CUTOFF) for trial in trials]
+    figures = [await in_thread(_measure, trials, rules, each) for each in base.found]
     return _choose(trials, list(zip(*figures, strict=True)))
 
 
@@ -294,59 +278,12 @@ def _distance(trial: _Trial, current: _Trial) -> tuple[bool, int, float]:
     return trial.plan.name != current.plan.name, sum(step > 0 for step in steps), sum(steps)
 
 
-class _Way(NamedTuple):
-    """A trial and the figures that decide its outcome, by which trials share work."""
-
-    trial: _Trial
-    depth: int
-    floors: Floors
-    weights: tuple[float, ...]
-
-
-def _ways(trials: Sequence[_Trial], ability: SearchAbility, model: str) -> list[_Way]:
-    ways = []
-    for trial in trials:
-        plan, settings = trial.plan, trial.settings
-        depth = plan.depth(settings, CUTOFF)
-        floors = floors_of(settings, model=model, text_floor=ability.text_floor)
-        weights: tuple[float, ...] = ()
-        if plan.fusion == "convex":
-            weights = tuple(weights_of(plan, settings).values())
-        elif plan.fusion == "rrf":
-            weights = (settings.rrf_k,)
-        ways.append(_Way(trial, depth, floors, weights))
-    return ways
-
-
-def _measure(ways: Sequence[_Way], found: Candidates) -> list[float]:
-    """Return the nDCG@10 of one query by each trial.
-
-    Lists are united once per depth, ordered once per weight and filtered once per floor.
-    """
-    longest = max((len(listing) for listing in found.lists.values()), default=0)
-    meanings = sorted(-each.score for each in found.lists.get("semantic", ()))
-    entries: dict[tuple[Any, ...], Entries] = {}
-    kept: dict[tuple[Any, ...], set[str]] = {}
-    orders: dict[tuple[Any, ...], list[str]] = {}
-    figures: dict[tuple[str, ...], float] = {}
-    measured = []
-    for (plan, settings), depth, floors, weights in ways:
-        at = (plan.lists, min(depth, longest))
-        if at not in entries:
-            entries[at] = united(plan, found, depth=depth)
-        # the number of candidates above the floor: floors with the same number are equivalent
-        cut = bisect(meanings, -(floors["semantic"] or 0.0), hi=min(depth, len(meanings)))
-        floored = (*at, cut)
-        if floored not in kept:
-            kept[floored] = passing(entries[at], floors)
-        ordered = (*at, plan.fusion, weights, cut if plan.fusion == "rrf" else None)
-        if ordered not in orders:
-            orders[ordered] = best_first(plan, entries[at], settings, floors)
-        top = tuple(islice(filter(kept[floored].__contains__, orders[ordered]), CUTOFF))
-        if top not in figures:
-            figures[top] = ndcg(top, found.query.relevant, k=CUTOFF)
-        measured.append(figures[top])
-    return measured
+def _measure(trials: Sequence[_Trial], rules: Sequence[Rules], found: Found) -> list[float]:
+    """Return the nDCG@10 of one query by each trial."""
+    return [
+        ndcg(ranking(trial.plan, found, each, top_k=CUTOFF), found.query.relevant, k=CUTOFF)
+        for trial, each in zip(trials, rules, strict=True)
+    ]
 
 
 def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tuning:

@@ -1,24 +1,23 @@
 """Search from query to results: vectors, candidates, fusion, facts, and the explanation.
 
-A `Recipe` (edenmem.search.recipes) describes one search: its lists are requested concurrently, each
-query is fused on its own and runs through the recipe's stages, and the results are joined. The
-filter (exact scopes, times, session) is part of each store query, also when facts are loaded by ID,
-so nothing outside the filter can be returned. Every failure is an error: an outage never looks like
-"no memories".
+A `Recipe` (edenmem.search.recipes) describes one search: the store returns its lists, each query is
+fused on its own and runs through the recipe's stages, and the results are joined. The filter (exact
+scopes, times, session) is part of each store query, also when facts are loaded by ID, so nothing
+outside the filter can be returned. Every failure is an error: an outage never looks like "no
+memories".
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
 from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
-from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread, run_in_thread
+from edenmem.engine.runtime.concurrency import in_thread, run_in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.search.query_vectors import QueryVectors
 from edenmem.engine.search.request import (
@@ -31,26 +30,23 @@ from edenmem.engine.search.request import vector_model as model_of_vectors
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, Completion, FactFilter, ListName, SearchAbility
+from edenmem.models.search import Candidates, FactFilter, Question, SearchAbility
 from edenmem.observation import Stopwatch, observed
-from edenmem.search.ranking import Pool, join
-from edenmem.search.recipes import Recipe, Stage, fuse, gaps_of
+from edenmem.search.ranking import join
+from edenmem.search.recipes import MIN_SCORE, Recipe, Rules, Stage, fuse, rules_of
 
 _log = logging.getLogger("edenmem.search")
-
-#: The candidates of each list, by query.
-_Lists = Mapping[ListName, Sequence[Sequence[Candidate]]]
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True):
     """A valid search: what is asked, of which facts, and how the store searches."""
 
     plan: Recipe
+    rules: Rules
     texts: tuple[str, ...]
     filter: FactFilter
     ability: SearchAbility
     model: str
-    depth: int
     top_k: int
     exact: bool
     clock: Stopwatch
@@ -103,7 +99,7 @@ class Searcher:
         vectors: Sequence[bytes] | None = None,
         vector_model: str | None = None,
         with_vectors: bool = False,
-        explain_dropped: bool = False,
+        explain: bool = False,
     ) -> SearchReport:
         """Find the facts of ``scopes`` that answer the queries best.
 
@@ -128,7 +124,7 @@ class Searcher:
             vector_model: The model of ``vectors``; None is the model of the embedder or, without
                 an embedder, the only model among the vectors of the facts.
             with_vectors: Return the facts with their vectors.
-            explain_dropped: Return the figures of dropped candidates too.
+            explain: Return the figures of each stage, and the dropped candidates.
 
         Raises:
             UsageError: an argument is invalid, or a recipe given by name needs an embedding model
@@ -175,7 +171,13 @@ class Searcher:
                 filter=filter,
                 ability=ability,
                 model=model,
-                depth=plan.depth(self._settings, count),
+                rules=rules_of(
+                    plan,
+                    self._settings,
+                    model=model,
+                    top_k=count,
+                    text_floor=ability.text_floor,
+                ),
                 top_k=count,
                 exact=exact,
                 clock=clock,
@@ -184,7 +186,7 @@ class Searcher:
             notices,
             track=track,
             with_vectors=with_vectors,
-            explain_dropped=explain_dropped,
+            explain=explain,
         )
         return await (run_in_thread(work) if in_process else work)
 
@@ -208,24 +210,19 @@ class Searcher:
         *,
         track: bool,
         with_vectors: bool,
-        explain_dropped: bool,
+        explain: bool,
     ) -> SearchReport:
         """Run a valid search."""
         plan, clock = asked.plan, asked.clock
-        work: list[Coroutine[Any, Any, Any]] = [self._lists(asked, vectors)]
-        if plan.semantic:  # concurrent with the lists, so it adds no time
-            work.append(in_thread(self._not_yet_embedded, asked.filter, asked.model))
-        (lists, vectors), *said = await gather_or_cancel(work)
-        if plan.semantic and any(lists["semantic"]):
-            notices += said[0]
-        elif plan.semantic:
-            notices += await in_thread(self._why_no_vectors, asked)
-        completion = None
-        if plan.needs_both_scores:
-            with clock.stage("complete"):
-                completion = await self._complete(asked, lists, vectors)
+        if plan.semantic and vectors is None:
+            vectors = await self._embed(asked.texts, clock)
+        with clock.stage("lists"):
+            found = await in_thread(self._candidates, asked, vectors or ())
+        if plan.semantic:
+            notices += await in_thread(self._explain_missing_vectors, asked, found)
         with clock.stage("fusion"):
-            pools = self._fuse(asked, lists, completion)
+            pools = [fuse(plan, lists, asked.rules) for lists in found.lists]
+        irrelevant = any(cut.stage == MIN_SCORE for pool in pools for cut in pool.cuts)
         pools, facts = await self._stages.run(
             plan,
             pools,
@@ -234,7 +231,8 @@ class Searcher:
             model=asked.model,
             top_k=asked.top_k,
             with_vectors=with_vectors,
-            known=completion.facts if completion else {},
+            unconfirmed=found.unconfirmed,
+            known=found.facts,
             watch=clock,
         )
         joined = join(pools)
@@ -245,17 +243,19 @@ class Searcher:
             queries=asked.texts,
             recipe=plan.name,
             hits=tuple(
-                SearchHit(fact=facts[hit.fact_id], score=hit.score, explain=hit.explain)
+                SearchHit(
+                    fact=facts[hit.fact_id],
+                    score=hit.score,
+                    explain=hit.explain if explain else {},
+                )
                 for hit in joined.hits
             ),
+            nothing_relevant=irrelevant and not joined.hits,
             dropped=tuple(
                 DroppedCandidate(
-                    fact_id=cut.fact_id,
-                    stage=cut.stage,
-                    why=cut.why,
-                    explain=cut.explain if explain_dropped else {},
+                    fact_id=cut.fact_id, stage=cut.stage, why=cut.why, explain=cut.hit.explain
                 )
-                for cut in joined.cuts
+                for cut in (joined.cuts if explain else ())
             ),
             timings_ms=clock.timings(),
             notices=tuple(notices),
@@ -266,84 +266,31 @@ class Searcher:
         with clock.stage("embed"):
             return await self._vectors.of(texts)
 
-    async def _lists(
-        self, asked: _Request, vectors: Sequence[bytes] | None
-    ) -> tuple[_Lists, Sequence[bytes]]:
-        """Return the candidates of each list and query, and the query vectors.
-
-        The lists are requested concurrently.
-        """
-        clock, search = asked.clock, self._store.search
-
-        async def semantic() -> list[list[Candidate]]:
-            nonlocal vectors
-            if vectors is None:
-                vectors = await self._embed(asked.texts, clock)
-            with clock.stage("semantic"):
-                try:
-                    return await in_thread(
-                        search.semantic_candidates,
-                        asked.filter,
-                        vectors,
-                        model=asked.model,
-                        limit=asked.depth,
-                        exact=asked.exact,
-                    )
-                except EmbeddingModelMismatch as error:
-                    await in_thread(explain_mismatch, self._store, self._all_settings, error)
-                    error.add_hint("--recipe text searches by words alone")
-                    raise
-
-        async def words(name: ListName) -> list[list[Candidate]]:
-            with clock.stage(name):
-                return await in_thread(
-                    search.text_candidates,
-                    asked.filter,
-                    asked.texts,
-                    limit=asked.depth,
-                    source=name == "source",
-                )
-
-        names = asked.plan.lists
-        found = await gather_or_cancel(
-            [semantic() if name == "semantic" else words(name) for name in names]
-        )
-        return dict(zip(names, found, strict=True)), vectors or ()
-
-    async def _complete(
-        self, asked: _Request, lists: _Lists, vectors: Sequence[bytes]
-    ) -> Completion:
-        """Read the scores that each list lacks for candidates of the others, and the reach."""
-        gaps = gaps_of(lists, asked.texts, vectors)
-        found = dict.fromkeys(c.fact_id for of in lists.values() for one in of for c in one)
-        if not found:
-            return Completion(semantic=tuple({} for _ in gaps), text=tuple({} for _ in gaps))
-        return await in_thread(
-            self._store.search.complete_scores,
-            asked.filter,
-            gaps,
-            model=asked.model,
-            load=tuple(found),
-        )
-
-    def _fuse(self, asked: _Request, lists: _Lists, completion: Completion | None) -> list[Pool]:
-        return [
-            fuse(
-                asked.plan,
-                {name: found[number] for name, found in lists.items()},
-                self._settings,
-                depth=asked.depth,
-                text_floor=asked.ability.text_floor,
-                model=asked.model,
-                completed=completion.of(number) if completion else {},
-                reach=completion.reach_of(number) if completion else {},
-            )
-            for number in range(len(asked.texts))
+    def _candidates(self, asked: _Request, vectors: Sequence[bytes]) -> Candidates:
+        """Return the candidates of each list and question. Blocks."""
+        questions = [
+            Question(text, vectors[place] if vectors else b"")
+            for place, text in enumerate(asked.texts)
         ]
+        try:
+            return self._store.search.candidates(
+                asked.filter,
+                questions,
+                asked.plan.lists,
+                model=asked.model,
+                limit=asked.rules.depth,
+                exact=asked.exact,
+            )
+        except EmbeddingModelMismatch as error:
+            explain_mismatch(self._store, self._all_settings, error)
+            error.add_hint("--recipe text searches by words alone")
+            raise
 
-    def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
+    def _explain_missing_vectors(self, asked: _Request, found: Candidates) -> list[str]:
         """Return notices on facts without a vector of the model, as during a switch. Blocks."""
-        count = self._store.vectors.unsearchable(filter.scopes, model=model)
+        model, count = asked.model, found.without_vector
+        if not any(lists["semantic"].found for lists in found.lists):
+            return self._why_no_vectors(asked)
         if not count:
             return []
         switch = self._store.switches.vector_switch()
@@ -352,7 +299,7 @@ class Searcher:
                 f"facts without a vector of {model!r}: {count:,}; memory was switched to "
                 f"{switch.model!r}, set embedding.model to it"
             ]
-        others = self._store.vectors.vector_model_names(filter.scopes)
+        others = self._store.vectors.vector_model_names(asked.filter.scopes)
         return [
             f"facts without a vector of {model!r}, found by words alone: {count:,}; "
             f"{vector_advice(self._store, self._all_settings, model, others)}"

@@ -6,7 +6,7 @@ scores for them. Search and evaluation share it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -63,6 +63,7 @@ class Stages:
         *,
         model: str,
         top_k: int,
+        unconfirmed: Collection[str],
         with_vectors: bool = False,
         known: Facts = MappingProxyType({}),
         watch: Stopwatch | None = None,
@@ -76,6 +77,7 @@ class Stages:
             scopes: The searched scopes.
             model: The model of the vectors to compare; "": the most frequent one.
             top_k: Maximum number of results of each query.
+            unconfirmed: The facts in doubt among the hits.
             with_vectors: Return the facts with their vectors.
             known: Facts that are already loaded, without their vectors.
             watch: Records the time of each stage.
@@ -89,7 +91,9 @@ class Stages:
         if Stage.RERANK in plan.stages:
             with watch.stage("rerank"):
                 staged = await self._rerank(staged, texts, scopes, known)
-        staged = await self._doubted_last(staged, scopes, known)
+        # The relevance is that of the reranker, if it ran, else that of fusion.
+        weight = self._settings.unconfirmed_weight
+        staged = [doubt(pool, unconfirmed, weight=weight) for pool in staged]
         if Stage.RECENCY in plan.stages:
             with watch.stage("recency"):
                 staged, facts = await self._load(staged, scopes, known)
@@ -131,23 +135,6 @@ class Stages:
         )
         why = "deleted during the search"
         return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
-
-    async def _doubted_last(
-        self, pools: Sequence[Pool], scopes: Sequence[Scope], known: Facts
-    ) -> list[Pool]:
-        """Lower the relevance of facts in doubt, for every recipe.
-
-        The relevance is that of the reranker, if it ran, else that of fusion.
-        """
-        weight = self._settings.unconfirmed_weight
-        if weight == 1:
-            return list(pools)
-        ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
-        if all(id in known for id in ids):
-            unconfirmed = {id for id in ids if known[id].unconfirmed}
-        else:
-            unconfirmed = await in_thread(self._store.memory.find_unconfirmed, scopes, ids)
-        return [doubt(pool, unconfirmed, weight=weight) for pool in pools]
 
     async def _rerank(
         self, pools: Sequence[Pool], texts: Sequence[str], scopes: Sequence[Scope], known: Facts

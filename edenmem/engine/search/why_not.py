@@ -26,8 +26,8 @@ from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import EmbeddingModelMismatch, NotFoundError
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter
-from edenmem.search.recipes import Recipe, Stage, semantic_floor
+from edenmem.models.search import FactFilter, Question
+from edenmem.search.recipes import MIN_SCORE, Recipe, Stage, rules_of
 
 #: Depth to which each list is searched for the fact.
 _DEEP = 10_000
@@ -137,7 +137,7 @@ class Detective:
                     exact=exact,
                     track=False,
                     vectors=None if asked is None else [asked],
-                    explain_dropped=True,
+                    explain=True,
                 )
             except EmbeddingModelMismatch as error:
                 ruled_out = ("embedding", error.message, error.hint or "", {})
@@ -190,38 +190,31 @@ class Detective:
         asked: bytes | None,
     ) -> tuple[ListPlace, ...]:
         """Find the fact's place in each list. Blocks."""
-        depth = plan.depth(self._settings, count)
-        places: list[ListPlace] = []
-        if "semantic" in plan.lists:
-            model = self._embedder.model if self._embedder else fact.embedding_model or ""
-            floor = semantic_floor(self._settings, model)
-            rank, score = None, None
-            if asked is not None and fact.embedding is not None:
+        ability = self._store.search.search_ability()
+        require_source_words(plan, ability)
+        model = self._embedder.model if self._embedder else fact.embedding_model or ""
+        rules = rules_of(
+            plan, self._settings, model=model, top_k=count, text_floor=ability.text_floor
+        )
+        found = self._store.search.candidates(
+            filter,
+            [Question(text, asked or b"")],
+            [name for name in plan.lists if name != "semantic" or asked],
+            model=fact.embedding_model or "",
+            limit=_DEEP,
+            exact=True,
+        ).lists[0]
+        places = []
+        for name in plan.lists:
+            scores = found[name].found if name in found else {}
+            rank = list(scores).index(fact.id) + 1 if fact.id in scores else None
+            score = scores.get(fact.id)
+            if name == "semantic" and asked and fact.embedding is not None:
                 score = _score(asked, fact.embedding)
-                (found,) = self._store.search.semantic_candidates(
-                    filter,
-                    [asked],
-                    model=fact.embedding_model or "",
-                    limit=_DEEP,
-                    exact=True,
-                )
-                rank, _ = _place(found, fact.id)
+            floor = rules.floors.get(name)
             places.append(
-                ListPlace(name="semantic", rank=rank, score=score, depth=depth, floor=floor)
+                ListPlace(name=name, rank=rank, score=score, depth=rules.depth, floor=floor)
             )
-        if "text" in plan.lists:
-            ability = self._store.search.search_ability()
-            (found,) = self._store.search.text_candidates(filter, [text], limit=_DEEP)
-            rank, score = _place(found, fact.id)
-            floor = (self._settings.text_floor or None) if ability.text_floor else None
-            places.append(ListPlace(name="text", rank=rank, score=score, depth=depth, floor=floor))
-            if plan.source:
-                require_source_words(plan, ability)
-                (found,) = self._store.search.text_candidates(
-                    filter, [text], limit=_DEEP, source=True
-                )
-                rank, score = _place(found, fact.id)
-                places.append(ListPlace(name="source", rank=rank, score=score, depth=depth))
         return tuple(places)
 
     def _verdict(
@@ -264,6 +257,7 @@ class Detective:
 _CUT = {
     "semantic": "lower search.semantic_floor (try it with --set), or use words of the fact",
     "text": "lower search.text_floor (try it with --set)",
+    MIN_SCORE: "lower search.min_score (try it with --set), or use words of the fact",
     "fusion": "lower search.rrf_floor (try it with --set)",
     "top_k": "raise --limit; or weigh otherwise: search.semantic_weight, --recency, --mmr, --rerank"
     " (or leave out what put it down)",
@@ -297,13 +291,6 @@ def _whose(scope: Scope) -> str:
     option = {"user": "--user", "group": "--group", "shard": "--shard"}.get(scope.kind.value)
     owner = f" {option} {scope.owner}" if option else ""
     return f"search with --agent {scope.agent_id}{owner}, and no other --scope"
-
-
-def _place(found: Sequence[Candidate], fact_id: str) -> tuple[int | None, float | None]:
-    for rank, candidate in enumerate(found, 1):
-        if candidate.fact_id == fact_id:
-            return rank, candidate.score
-    return None, None
 
 
 def _score(one: bytes, other: bytes) -> float | None:

@@ -46,9 +46,6 @@ class Memory(Protocol):
     ) -> dict[str, Fact]:
         """Return the facts with these IDs in any of the scopes, by ID."""
 
-    def find_unconfirmed(self, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> set[str]:
-        """Return which of these facts, in any of the scopes, are unconfirmed."""
-
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
         """Return the scope's facts with these content hashes, by hash."""
 

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
+from edenmem.models.search import (
+    Candidate,
+    Candidates,
+    FactFilter,
+    ListName,
+    Question,
+    SearchAbility,
+)
 
 
 class Search(Protocol):
@@ -49,26 +56,33 @@ class Search(Protocol):
             StoreError: ``source``, and `SearchAbility.source_words` is false.
         """
 
-    def complete_scores(
+    def candidates(
         self,
         filter: FactFilter,
-        gaps: Sequence[Gap],
+        questions: Sequence[Question],
+        lists: Sequence[ListName],
         *,
         model: str,
-        load: Sequence[str] = (),
+        limit: int,
+        exact: bool = False,
         prepared: bool = False,
-    ) -> Completion:
-        """Compute scores that are missing from lists, with the same filter and model.
+    ) -> Candidates:
+        """Return the lists of each question, in one view of the store.
 
-        Atlas computes no text scores here: facts missing from its text list have none.
+        The lists are those of `semantic_candidates` and `text_candidates`. Each has the scores of
+        the facts that only another one found; Atlas has no text scores of these.
 
         Args:
-            filter: The filter of the lists.
-            gaps: One for each query.
+            filter: The filter.
+            questions: The questions, each with a vector if ``lists`` has "semantic".
+            lists: The lists to search.
             model: The model of the vectors.
-            load: Facts to be read next. A store that reads whole documents to score them returns
-                these too, so each is read once.
+            limit: Maximum number of facts that each list finds.
+            exact: Compare all vectors in full instead of approximately.
             prepared: Allow a model that is only being switched to.
+
+        Raises:
+            EmbeddingModelMismatch, StoreError: as the lists alone.
         """
 
     def is_searchable(self, fact_id: str) -> bool:

@@ -68,9 +68,6 @@ class Vectors(Protocol):
         That is: missing, zeros, or of another model or length.
         """
 
-    def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
-        """Count facts of the scopes without a vector of ``model``; cheap if there are none."""
-
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Yield facts with a model but no usable vector: missing, zeros or not finite.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import tomllib
 
@@ -10,11 +9,10 @@ import msgspec
 import pytest
 
 from edenmem.engine.evaluation import tuning
-from edenmem.engine.evaluation.evaluator import CUTOFF, Evaluator, ranking
+from edenmem.engine.evaluation.evaluator import Evaluator
 from edenmem.engine.evaluation.queries import LabeledQuery, read_queries
 from edenmem.engine.evaluation.tuning import LEAST_QUERIES, Tuning, tune
 from edenmem.errors import UsageError
-from edenmem.search.metrics import ndcg
 from edenmem.search.recipes import recipe
 from edenmem.settings.schema import SearchSettings, Settings
 from tests.engine.evaluation.conftest import Memory, line
@@ -102,30 +100,6 @@ async def test_the_settings_in_force_must_be_able_to_run(
     bare = Evaluator(make_runtime(memory.store))
     with pytest.raises(UsageError, match="needs an embedding model"):
         await tune(bare, queries, SearchSettings(recipe="convex"))
-
-
-async def test_a_figure_that_trials_share_is_that_of_each_alone(
-    memory: Memory, queries: tuple[LabeledQuery, ...]
-) -> None:
-    settings = SearchSettings(semantic_floor=0.6)
-    evaluator = of(memory, settings)
-    plans, _ = evaluator.plans(())
-    found, ability = await evaluator.candidates(queries[:6], plans, depth=200)
-    tried = [
-        tuning._Trial(
-            plan,
-            SearchSettings(semantic_weight=weight, depth=depth, semantic_floor=floor, rrf_k=k),
-        )
-        for plan in plans
-        for weight, depth, floor, k in itertools.product((0.1, 0.9), (3, 9), (0.0, 0.8), (5, 60))
-    ]
-    for each in found:
-        alone = [
-            ndcg(ranking(plan, each, other, ability, top_k=CUTOFF), each.query.relevant, k=CUTOFF)
-            for plan, other in tried
-        ]
-        assert tuning._measure(tuning._ways(tried, ability, each.model), each) == alone
-        assert len(set(alone)) > 1
 
 
 def trials(count: int) -> list[tuning._Trial]:

@@ -89,7 +89,7 @@ async def test_a_real_cross_encoder_orders_what_fusion_found(
     local = LocalReranker(ModelFolder(folder, setting="search.rerank_path"), threads=1)
     searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=local))
     plain = await searcher.search([QUERY], [cast.anna_scope])
-    report = await searcher.search([QUERY], [cast.anna_scope], rerank=True)
+    report = await searcher.search([QUERY], [cast.anna_scope], rerank=True, explain=True)
     await local.close()
 
     assert report.recipe == "convex+rerank"
@@ -129,7 +129,7 @@ async def test_stages_come_in_their_order_and_each_says_what_it_did(
         recipe="convex+mmr+recency",
         rerank=True,
         top_k=2,
-        explain_dropped=True,
+        explain=True,
     )
     assert report.recipe == "convex+rerank+recency+mmr"
     assert [stage for stage in report.timings_ms if stage in ("rerank", "recency", "mmr")] == [
@@ -157,7 +157,7 @@ async def test_only_the_best_are_read_and_the_others_fall_out(
     searcher = Searcher(
         make_runtime(cast.store, settings(rerank_depth=5), embedder=embedder, reranker=reranker)
     )
-    report = await searcher.search(["grey cat"], [cast.anna_scope], rerank=True)
+    report = await searcher.search(["grey cat"], [cast.anna_scope], rerank=True, explain=True)
     ((query, documents),) = reranker.read
     assert query == "grey cat"
     assert len(documents) == len(report.hits) == 5
@@ -172,7 +172,9 @@ async def test_the_floor_leaves_only_what_answers(cast: Cast, embedder: FakeEmbe
     searcher = Searcher(
         make_runtime(cast.store, settings(rerank_floor=0.3), embedder=embedder, reranker=reranker)
     )
-    report = await searcher.search(["what does Ben like"], [cast.anna_scope], rerank=True)
+    report = await searcher.search(
+        ["what does Ben like"], [cast.anna_scope], rerank=True, explain=True
+    )
     assert contents(report) == ["Ben prefers tea."]
     assert {cut.why for cut in report.dropped} == {"relevance 0.000 is below 0.3"}
     assert report.hits[0].explain["rerank"]["threshold"] == 0.3
@@ -193,7 +195,7 @@ async def test_each_query_is_read_with_its_own_facts(cast: Cast, embedder: FakeE
 async def test_nothing_found_is_nothing_to_read(cast: Cast, embedder: FakeEmbedder) -> None:
     reranker = Reading()
     searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker))
-    report = await searcher.search(["cat"], [cast.anna_scope], rerank=True)
+    report = await searcher.search(["cat"], [cast.anna_scope], rerank=True, explain=True)
     assert (report.hits, reranker.read) == ((), [])
 
 
@@ -203,7 +205,7 @@ async def test_others_facts_are_never_read(cast: Cast, embedder: FakeEmbedder) -
     add(cast.store, embedder, cast.bruno_scope, "Bruno has a grey cat.")
     reranker = Reading()
     searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker))
-    await searcher.search(["grey cat"], [cast.anna_scope], rerank=True)
+    await searcher.search(["grey cat"], [cast.anna_scope], rerank=True, explain=True)
     assert reranker.read == [("grey cat", ("Anna has a grey cat.",))]
 
 
@@ -223,7 +225,7 @@ async def test_a_reranker_that_fails_is_an_error(cast: Cast, embedder: FakeEmbed
     reranker.failure = ProviderTimeout("host did not answer")
     searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker))
     with pytest.raises(ProviderTimeout) as caught:
-        await searcher.search(["cat"], [cast.anna_scope], rerank=True)
+        await searcher.search(["cat"], [cast.anna_scope], rerank=True, explain=True)
     assert "--no-rerank" in (caught.value.hint or "")
 
 
@@ -375,7 +377,7 @@ async def test_several_searches_at_once(cast: Cast, embedder: FakeEmbedder, tmp_
     local = LocalReranker(ModelFolder(folder, setting="search.rerank_path"), threads=1)
     searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=local))
     found = await asyncio.gather(
-        *(searcher.search([QUERY], [cast.anna_scope], rerank=True) for _ in range(5))
+        *(searcher.search([QUERY], [cast.anna_scope], rerank=True, explain=True) for _ in range(5))
     )
     await local.close()
     assert len({tuple(contents(report)) for report in found}) == 1

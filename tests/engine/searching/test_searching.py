@@ -22,7 +22,7 @@ from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import SearchAbility
 from edenmem.settings.installation import install_hint
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store
@@ -101,7 +101,9 @@ class TestFinding:
         self, searcher: Searcher, store: Store, embedder: FakeEmbedder
     ) -> None:
         add(store, embedder, TEXTS)
-        report = await searcher.search(["grey cat Miso", "plays the cello"], [SCOPE], top_k=1)
+        report = await searcher.search(
+            ["grey cat Miso", "plays the cello"], [SCOPE], top_k=1, explain=True
+        )
         assert embedder.calls == [("grey cat Miso", "plays the cello")]
         assert set(contents(report)) == {TEXTS[1], TEXTS[3]}
         assert {hit.explain["query"]["best"] for hit in report.hits} == {1, 2}
@@ -134,7 +136,7 @@ class TestFinding:
         """Known failure 38: an old fact corrected today is a recent one."""
         add(store, embedder, ["Anna likes tea, green"], formed_at=ago(days=300), updated_at=NOW)
         add(store, embedder, ["Anna likes tea, black"], formed_at=ago(days=200))
-        report = await searcher.search(["Anna likes tea"], [SCOPE], recency=True)
+        report = await searcher.search(["Anna likes tea"], [SCOPE], recency=True, explain=True)
         assert contents(report)[0] == "Anna likes tea, green"
         assert report.hits[0].explain["recency"]["age_days"] == 0.0
         assert "recency" in report.timings_ms
@@ -146,7 +148,9 @@ class TestFinding:
         searcher = Searcher(make_runtime(store, settings, embedder=embedder))
         same = ["Anna drinks green tea daily.", "Anna drinks green tea daily!"]
         add(store, embedder, [*same, "Anna drinks wine at parties on Sundays."])
-        report = await searcher.search(["Anna drinks green tea"], [SCOPE], top_k=2, mmr=True)
+        report = await searcher.search(
+            ["Anna drinks green tea"], [SCOPE], top_k=2, mmr=True, explain=True
+        )
         assert "Anna drinks wine at parties on Sundays." in contents(report)
         assert [item.stage for item in report.dropped] == ["mmr"]
         assert all(hit.fact.embedding is None for hit in report.hits)
@@ -167,7 +171,9 @@ class TestExplaining:
         facts = add(store, embedder, TEXTS)
         settings = Settings(search=SearchSettings(semantic_floor=0.7))
         searcher = Searcher(make_runtime(store, settings, embedder=embedder))
-        report = await searcher.search(["Anna has a grey cat called Miso."], [SCOPE], top_k=1)
+        report = await searcher.search(
+            ["Anna has a grey cat called Miso."], [SCOPE], top_k=1, explain=True
+        )
         hit = report.hits[0]
         assert hit.explain.keys() >= {"semantic", "text", "fusion"}
         assert hit.explain["semantic"]["threshold"] == 0.7
@@ -175,7 +181,7 @@ class TestExplaining:
         dropped = {item.fact_id for item in report.dropped}
         assert dropped == {fact.id for fact in facts} - {hit.fact.id}
         assert all(item.why for item in report.dropped)
-        assert report.timings_ms.keys() >= {"embed", "semantic", "text", "fusion", "load", "total"}
+        assert report.timings_ms.keys() >= {"embed", "lists", "fusion", "load", "total"}
 
     async def test_a_fact_that_is_gone_before_it_is_loaded_is_dropped(
         self, store: Store, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
@@ -183,7 +189,7 @@ class TestExplaining:
         facts = add(store, embedder, TEXTS[:1])
         monkeypatch.setattr(store.memory, "facts_by_ids", lambda *_, **__: {})
         report = await Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder)).search(
-            ["Lisbon"], [SCOPE]
+            ["Lisbon"], [SCOPE], explain=True
         )
         assert not report.hits
         assert [(item.fact_id, item.stage) for item in report.dropped] == [(facts[0].id, "load")]
@@ -274,10 +280,7 @@ class TestKnownFailures:
         with pytest.raises(ProviderTimeout):
             await searcher.search(["cat"], [SCOPE])
 
-    @pytest.mark.parametrize(
-        "method",
-        ["search.semantic_candidates", "search.text_candidates", "memory.facts_by_ids"],
-    )
+    @pytest.mark.parametrize("method", ["search.candidates", "memory.facts_by_ids"])
     async def test_known_failure_29_an_outage_of_the_store_is_an_error(
         self,
         searcher: Searcher,
@@ -381,37 +384,19 @@ class TestBadRequests:
 
 
 class TestTogether:
-    async def test_a_server_is_asked_for_both_lists_at_the_same_time(
-        self, store: Store, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Each list waits for the other one to have begun: in turn, they would never end."""
-        add(store, embedder, TEXTS)
-        monkeypatch.setattr(store.search, "search_ability", lambda: SearchAbility(kind="scan"))
-        both = threading.Barrier(2, timeout=60)
-        for name in ("semantic_candidates", "text_candidates"):
-            original = getattr(store.search, name)
-
-            def wait(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
-                both.wait()
-                return _original(*args, **kwargs)
-
-            monkeypatch.setattr(store.search, name, wait)
-        searcher = Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder))
-        assert (await searcher.search(["cat"], [SCOPE])).hits
-
     async def test_an_embedded_store_is_searched_in_one_thread_beside_the_loop(
         self, store: Store, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         add(store, embedder, TEXTS)
         threads = set()
-        for name in ("semantic_candidates", "text_candidates", "complete_scores"):
-            original = getattr(store.search, name)
+        for part, name in ((store.search, "candidates"), (store.memory, "facts_by_ids")):
+            original = getattr(part, name)
 
             def note(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
                 threads.add(threading.get_ident())
                 return _original(*args, **kwargs)
 
-            monkeypatch.setattr(store.search, name, note)
+            monkeypatch.setattr(part, name, note)
         ability = SearchAbility(kind="embedded")
         monkeypatch.setattr(store.search, "search_ability", lambda: ability)
         searcher = Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder))
@@ -430,30 +415,56 @@ class TestTogether:
     async def test_the_text_floor_is_the_stores_word(
         self, store: Store, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (fact,) = add(store, embedder, TEXTS[:1])
-
-        def low(filter: FactFilter, queries: Sequence[str], **_: Any) -> Any:
-            return [[Candidate(fact.id, 1.0)] for _ in queries]
-
-        monkeypatch.setattr(store.search, "text_candidates", low)
+        add(store, embedder, TEXTS[:1])
         searcher = Searcher(make_runtime(store))
-        assert (await searcher.search(["x"], [SCOPE], recipe="text")).hits
+        assert (await searcher.search(["Lisbon"], [SCOPE], recipe="text")).hits
         atlas = SearchAbility(kind="atlas", text_floor=True, notice="indexes are building")
         monkeypatch.setattr(store.search, "search_ability", lambda: atlas)
         searcher = Searcher(make_runtime(store))
-        report = await searcher.search(["x"], [SCOPE], recipe="text")
+        report = await searcher.search(["Lisbon"], [SCOPE], recipe="text", explain=True)
         assert not report.hits
         assert report.notices == ("indexes are building",)
         assert "1.5" in report.dropped[0].why
+
+
+class TestNothingRelevant:
+    """Known failure 122: nonsense finds a fact with a score of 0.6."""
+
+    @pytest.mark.parametrize("recipe", ["convex", "text"])
+    async def test_is_said_if_no_fact_reaches_the_minimum(
+        self, store: Store, embedder: FakeEmbedder, recipe: str
+    ) -> None:
+        add(store, embedder, TEXTS)
+        search = SearchSettings(semantic_floor=0.0, min_score=0.5, text_min_score=0.5)
+        searcher = Searcher(make_runtime(store, Settings(search=search), embedder=embedder))
+        report = await searcher.search(["the bicycle of Anna"], [SCOPE], recipe=recipe)
+        assert (report.hits, report.nothing_relevant) == ((), True)
+        report = await searcher.search([TEXTS[1]], [SCOPE], recipe=recipe)
+        assert contents(report) == [TEXTS[1]]
+        assert not report.nothing_relevant
+
+    async def test_is_not_said_if_there_are_no_facts(self, searcher: Searcher) -> None:
+        report = await searcher.search(["the bicycle of Anna"], [SCOPE])
+        assert (report.hits, report.nothing_relevant) == ((), False)
+
+    async def test_of_several_queries_one_may_find_nothing(
+        self, store: Store, embedder: FakeEmbedder
+    ) -> None:
+        add(store, embedder, TEXTS)
+        settings = Settings(search=SearchSettings(semantic_floor=0.0, min_score=0.5))
+        searcher = Searcher(make_runtime(store, settings, embedder=embedder))
+        report = await searcher.search(["zeppelin", TEXTS[1]], [SCOPE])
+        assert contents(report) == [TEXTS[1]]
+        assert not report.nothing_relevant
 
 
 @pytest.mark.parametrize("explain", [False, True])
 async def test_reports_can_be_encoded(store: Store, embedder: FakeEmbedder, explain: bool) -> None:
     add(store, embedder, TEXTS)
     searcher = Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder))
-    report = await searcher.search(["cat"], [SCOPE], top_k=1, explain_dropped=explain)
+    report = await searcher.search(["cat"], [SCOPE], top_k=1, explain=explain)
     data = msgspec.json.decode(msgspec.json.encode(report))
-    assert data["hits"][0]["explain"]["fusion"]["rank"] == 1
+    assert bool(data["hits"][0]["explain"]) == explain
     assert "total" in data["timings_ms"]
-    assert len(data["dropped"]) == len(TEXTS) - 1
-    assert all(bool(each["explain"]) == explain for each in data["dropped"])
+    assert len(data["dropped"]) == (len(TEXTS) - 1 if explain else 0)
+    assert all(each["explain"]["fusion"]["rank"] > 0 for each in data["dropped"])

@@ -63,7 +63,7 @@ async def test_both_lists_are_asked_and_fused(
 ) -> None:
     facts = await add(store, embedder)
     await add(store, embedder, OTHER)
-    report = await searcher.search(["a grey cat"], [SCOPE])
+    report = await searcher.search(["a grey cat"], [SCOPE], explain=True)
     assert report.hits[0].fact.id == facts[1].id
     assert {hit.fact.home for hit in report.hits} == {SCOPE}
     assert {"semantic", "text"} <= report.hits[0].explain.keys()
@@ -79,7 +79,7 @@ async def test_lucenes_floor_applies_here_alone(
     await add(store, embedder)
     high = Settings(search=SearchSettings(text_floor=50))
     searcher = Searcher(make_runtime(store, high, embedder=embedder, clock=clock))
-    report = await searcher.search(["cat"], [SCOPE], recipe="text")
+    report = await searcher.search(["cat"], [SCOPE], recipe="text", explain=True)
     assert report.hits == ()
     assert {cut.stage for cut in report.dropped} == {"text"}
 
@@ -142,7 +142,7 @@ async def test_a_search_is_both_lists_side_by_side_and_one_read(
         searcher = Searcher(make_runtime(other, settings, embedder=embedder, clock=clock))
         await searcher.search(["a biologist"], scopes, track=False)
         trips.names.clear()
-        report = await searcher.search(["a grey cat"], scopes, track=False)
+        report = await searcher.search(["a grey cat"], scopes, track=False, explain=True)
         assert report.hits[0].fact.content == facts[1].content
         assert any("completed" in hit.explain["text"] for hit in report.hits)
         assert trips.names[:2] == ["aggregate", "aggregate"]

@@ -13,7 +13,7 @@ from edenmem.models.changes import RemoveFact, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter, Gap
+from edenmem.models.search import Candidate, FactFilter, Question
 from edenmem.search.text_ranking import Corpus
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago, make_fact
@@ -376,39 +376,51 @@ def test_identical_texts_of_several_scopes_tie(store: Store) -> None:
     assert msgspec.structs.asdict(found[0]).keys() == {"fact_id", "score"}
 
 
-# -- completed scores ----------------------------------------------------------------------------
+# -- lists together ------------------------------------------------------------------------------
 
 
-def test_completed_semantic_scores_match_the_list(store: Store) -> None:
-    facts = [make_embedded(SCOPE, seed) for seed in range(40)]
-    without = make_fact(SCOPE, "no vector")
-    other_model = make_embedded(SCOPE, 77, embedding_model="n")
-    elsewhere = make_embedded(OTHER, 78)
-    add_facts(store, *facts, without, other_model, elsewhere)
-    queries = [random_unit(seed, DIMENSIONS) for seed in (1000, 1001)]
-    lists = store.search.semantic_candidates(MINE, queries, model="m", limit=40, exact=True)
-    asked = [facts[3].id, facts[29].id, without.id, other_model.id, elsewhere.id, new_id()]
-    gaps = [Gap(query="", vector=vector, semantic=tuple(asked)) for vector in queries]
-    gaps.append(Gap(query="", vector=queries[0]))
-    completed = store.search.complete_scores(MINE, gaps, model="m")
-    for found, scores in zip(lists, completed.semantic, strict=False):
-        expected = {one.fact_id: one.score for one in found if one.fact_id in asked}
-        assert len(expected) == 2
-        assert scores == pytest.approx(expected, abs=1e-6)
-    assert completed.semantic[2] == {}
-    assert len(completed.text) == 3
-    loaded = store.search.complete_scores(MINE, gaps, model="m", load=[fact.id for fact in facts])
-    assert loaded.semantic == completed.semantic  # vectors are read of the facts to compare alone
+def test_each_list_has_the_scores_of_what_the_others_found(store: Store) -> None:
+    """By meaning each question finds one fact, by words all that have its word."""
+    words = [f"Anna {'rows' if n % 2 else 'sails'}{' out' * n}." for n in range(40)]
+    facts = [make_embedded(SCOPE, n, content=text) for n, text in enumerate(words)]
+    without = make_fact(SCOPE, "Anna rows without a vector.")
+    other = make_embedded(SCOPE, 77, content="Anna rows with another.", embedding_model="n")
+    elsewhere = make_embedded(OTHER, 78, content="Anna rows elsewhere.")
+    add_facts(store, *facts, without, other, elsewhere)
+    asked = [
+        Question("rows", random_unit(1000, DIMENSIONS)),
+        Question("sails", random_unit(7, DIMENSIONS)),
+    ]
+    for number, question in enumerate(asked):
+        alone = {
+            name: store.search.candidates(MINE, [question], [name], model="m", limit=99, exact=True)
+            for name in ("semantic", "text")
+        }
+        both = store.search.candidates(
+            MINE, asked, ["semantic", "text"], model="m", limit=9, exact=True
+        )
+        for name, found in alone.items():
+            every, lists = found.lists[0][name], both.lists[number]
+            assert dict(list(every.found.items())[:9]) == lists[name].found
+            union = {id for each in lists.values() for id in each.found}
+            assert elsewhere.id not in union
+            if name == "text" and not lists[name].whole:
+                continue  # Atlas
+            expected = {id: score for id, score in every.found.items() if id in union}
+            assert {**lists[name].completed, **lists[name].found} == pytest.approx(expected)
+    assert both.without_vector == 2
 
 
-def test_completion_loads_the_requested_facts(store: Store) -> None:
-    """A store may read facts only once; it then returns all of them, without vectors."""
-    mine, hers = make_embedded(SCOPE, 1), make_embedded(OTHER, 2)
-    add_facts(store, mine, hers)
-    gap = Gap(query="", vector=random_unit(3, DIMENSIONS), semantic=(mine.id, hers.id))
-    completed = store.search.complete_scores(MINE, [gap], model="m", load=[mine.id, hers.id])
-    if completed.facts:
-        assert completed.facts == {mine.id: msgspec.structs.replace(mine, embedding=None)}
+def test_candidates_say_which_are_unconfirmed(store: Store) -> None:
+    """A store may read the candidates; it then returns all of them, without vectors."""
+    doubted = add_fact(store, SCOPE, "Anna may row.", unconfirmed="has no quote")
+    add_fact(store, OTHER, "Anna may row.", unconfirmed="has no quote")
+    sure = add_fact(store, SCOPE, "Anna rows.")
+    found = store.search.candidates(MINE, [Question("rows")], ["text"], model="", limit=9)
+    assert found.unconfirmed == {doubted.id}
+    assert found.without_vector == 0
+    if found.facts:
+        assert found.facts.keys() == {doubted.id, sure.id}
 
 
 def test_stores_rank_equally(open_store: Callable[[str], Store]) -> None:
@@ -433,14 +445,12 @@ def test_stores_rank_equally(open_store: Callable[[str], Store]) -> None:
         store = open_store(kind)
         add_facts(store, *facts, *others)
         corpus = Corpus((fact.id, fact.content) for fact in facts)
-        lists = store.search.text_candidates(MINE, queries, limit=9)
-        gaps = [Gap(query=query, vector=b"", text=tuple(f.id for f in facts)) for query in queries]
-        completed = store.search.complete_scores(MINE, gaps, model="m")
-        reaches = [corpus.weigh(query).reach for query in queries]
-        assert completed.reach == pytest.approx(reaches, abs=1e-9)
-        for query, found, scores in zip(queries, lists, completed.text, strict=True):
-            expected = dict(corpus.best(corpus.weigh(query), 9))
+        asked = [Question(query) for query in queries]
+        found = store.search.candidates(MINE, asked, ["text"], model="", limit=9)
+        for query, lists in zip(queries, found.lists, strict=True):
+            weighed = corpus.weigh(query)
+            expected = dict(corpus.best(weighed, 9))
             assert expected, query
-            assert {one.fact_id: one.score for one in found} == pytest.approx(expected, abs=1e-9)
-            assert ids(found) == list(expected)
-            assert scores == pytest.approx(expected, abs=1e-9)
+            assert lists["text"].found == pytest.approx(expected, abs=1e-9)
+            assert list(lists["text"].found) == list(expected)
+            assert lists["text"].whole == pytest.approx(weighed.whole, abs=1e-9)

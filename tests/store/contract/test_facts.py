@@ -59,16 +59,6 @@ def remove(fact: Fact, **fields: object) -> RemoveFact:
     return RemoveFact(fact_id=fact.id, **{**defaults, **fields})
 
 
-def test_unconfirmed_facts_are_found_in_their_scopes(store: Store) -> None:
-    doubted = add_fact(store, SCOPE, "Anna may row.", unconfirmed="has no quote")
-    other = add_fact(store, Scope.agent(AGENT), "It may rain.", unconfirmed="has no quote")
-    sure = add_fact(store, SCOPE, "Anna rows.")
-    ids = [doubted.id, other.id, sure.id, new_id()]
-    assert store.memory.find_unconfirmed([SCOPE], ids) == {doubted.id}
-    assert store.memory.find_unconfirmed([SCOPE, other.home], ids) == {doubted.id, other.id}
-    assert store.memory.find_unconfirmed([SCOPE], [sure.id]) == set()
-
-
 # -- reading -------------------------------------------------------------------------------------
 
 

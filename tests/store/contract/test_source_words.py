@@ -18,7 +18,7 @@ from edenmem.models.host import Message
 from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.search import FactFilter, Gap
+from edenmem.models.search import FactFilter, Question
 from edenmem.search.text_ranking import Corpus
 from tests.support.backup import dump
 from tests.support.builders import NOW, FixedClock, make_actor, make_message
@@ -111,15 +111,15 @@ def test_stores_rank_sources_alike_and_complete_their_scores(
         without = add_fact(store, town.his(), "A fact without a source.")
         mine = FactFilter(scopes=(town.his(),))
         corpus = Corpus(zip((fact.id for fact in facts), contents, strict=True))
-        lists = store.search.text_candidates(mine, queries, limit=9, source=True)
-        asked = (*(fact.id for fact in facts), without.id)
-        gaps = [Gap(query=query, vector=b"", source=asked) for query in queries]
-        completed = store.search.complete_scores(mine, gaps, model="m")
-        for query, listed, scores in zip(queries, lists, completed.source, strict=True):
-            ranked = [key for key, _ in corpus.best(corpus.weigh(query), 9)]
-            assert [one.fact_id for one in listed] == ranked
-            assert scores == pytest.approx({one.fact_id: one.score for one in listed}), query
-        assert all(reach > 0 for reach in completed.source_reach)
+        asked = [Question(query) for query in queries]
+        alone = store.search.candidates(mine, asked, ["source"], model="", limit=9)
+        both = store.search.candidates(mine, asked, ["text", "source"], model="", limit=9)
+        for query, one, two in zip(queries, alone.lists, both.lists, strict=True):
+            weighed = corpus.weigh(query)
+            assert list(one["source"].found) == [key for key, _ in corpus.best(weighed, 9)]
+            assert two["source"] == one["source"], query
+            assert without.id not in one["source"].found
+            assert one["source"].whole > 0
 
 
 def test_words_follow_the_fact_through_correction_removal_and_undo(town: Town) -> None:

@@ -8,6 +8,7 @@ from edenmem.models.changes import ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter, Question
 from edenmem.store.mongo.search import vectors as mongo
 from edenmem.store.protocol.store import Store
 from edenmem.store.protocol.vectors import VectorCount
@@ -117,12 +118,14 @@ def test_each_stale_fact_is_listed_once_during_a_backfill(
     assert len(stale(store)) == 24 - 18
 
 
-def test_unsearchable_facts_are_counted(store: Store, mixed: dict[str, Fact]) -> None:
-    assert store.vectors.unsearchable([SCOPE], model="new") == 1
-    assert store.vectors.unsearchable([SCOPE, SHARED], model="new") == 2
-    assert store.vectors.unsearchable([SCOPE, SHARED], model="neither") == 3
-    assert store.vectors.unsearchable([Scope.agent(new_id())], model="new") == 0
-    assert store.vectors.unsearchable([], model="new") == 0
+@pytest.mark.parametrize(("scopes", "count"), [([SCOPE], 1), ([SCOPE, SHARED], 2), ([], 0)])
+def test_facts_without_a_vector_of_the_model_are_counted(
+    store: Store, mixed: dict[str, Fact], scopes: list[Scope], count: int
+) -> None:
+    filter = FactFilter(scopes=tuple(scopes))
+    question = Question("", random_unit(1))
+    found = store.search.candidates(filter, [question], ["semantic"], model="new", limit=1)
+    assert found.without_vector == count
 
 
 def test_the_models_of_vectors_are_listed(store: Store, mixed: dict[str, Fact]) -> None:

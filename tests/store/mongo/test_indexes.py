@@ -42,7 +42,7 @@ from edenmem.models.integrity import PresenceKind
 from edenmem.models.memory import Fact, FailedDrafts
 from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.search import FactFilter, Gap
+from edenmem.models.search import FactFilter, Question
 from edenmem.models.switch import SwitchPhase, VectorSwitch
 from edenmem.store import protocol
 from edenmem.store.mongo import MongoStore
@@ -403,9 +403,9 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         list(store.memory.facts(filter))
         list(store.memory.facts(filter, with_vectors=True, limit=1))
         vector = random_unit(1, 4)
+        question = Question("fact", vector)
+        store.search.candidates(filter, [question], ["semantic", "text"], model="m", limit=3)
         store.search.semantic_candidates(filter, [vector], model="m", limit=3)
-        gap = Gap(query="formed", vector=vector, semantic=(new_id(),), text=(new_id(),))
-        store.search.complete_scores(filter, [gap], model="m")
         store.search.text_candidates(filter, ["fact"], limit=3)
     store.vectors.vector_models()
     store.vectors.vector_models(scopes)
@@ -414,7 +414,6 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         store.vectors.vector_counts("m", dimensions=4, **named)
         list(store.vectors.stale_facts("m", dimensions=4, **named))
         list(store.vectors.stale_facts("n", dimensions=4, **named))
-    store.vectors.unsearchable(scopes, model="m")
     store.vectors.vector_model_names(scopes)
     store.vectors.first_vector_model()
     ids = [fact.id for fact in store.memory.facts(plain)]
@@ -424,7 +423,6 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.vectors.set_vectors({ids[0]: ("hash", random_unit(1, 4))}, model="m")
     for scope in scopes:
         store.memory.facts_by_hashes(scope, ["a", "b"])
-        store.memory.find_unconfirmed([scope], ids)
         store.memory.pending(scope)
         store.history.versions("consolidation", "", scope=scope)
         store.history.consolidation_at(scope, NOW)
@@ -491,10 +489,10 @@ def _switch_models(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str
     store.vectors.set_vectors(vectors, model="next", staged=True)
     store.vectors.vector_counts("next", dimensions=6)
     list(store.vectors.stale_facts("next", dimensions=6))
-    store.vectors.unsearchable(scopes, model="next")
     for filter in (FactFilter(scopes=tuple(scopes)), FactFilter(scopes=tuple(scopes), since=NOW)):
-        store.search.semantic_candidates(
-            filter, [random_unit(1, 6)], model="next", limit=3, prepared=True
+        question = Question("", random_unit(1, 6))
+        store.search.candidates(
+            filter, [question], ["semantic"], model="next", limit=3, prepared=True
         )
     store.switches.vectors_of(fact_ids, model="next")
     store.switches.switch_index()

@@ -13,7 +13,7 @@ from edenmem.models.changes import AddFact, ReviseFact, SetPrivacy, WriteConsoli
 from edenmem.models.formation import FormationStatus, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.models.search import FactFilter
+from edenmem.models.search import FactFilter, Question
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import (
     NOW,
@@ -124,10 +124,14 @@ def run_everything(store: SqliteStore) -> None:
     for filter in filters:
         list(store.memory.facts(filter, with_vectors=True))
         for exact in (True, False):
-            store.search.semantic_candidates(
-                filter, [random_unit(1)], model="m", limit=2, exact=exact
+            store.search.candidates(
+                filter,
+                [Question("anna numbr", random_unit(1))],
+                ["semantic", "text"],
+                model="m",
+                limit=2,
+                exact=exact,
             )
-        store.search.text_candidates(filter, ["anna numbr"], limit=2)
     store.memory.recent_facts([SCOPE], since=ago(days=1), limit=5)
     store.memory.facts_by_ids([SCOPE], [facts[0].id])
     store.memory.facts_by_hashes(SCOPE, [facts[0].hash])
@@ -140,7 +144,6 @@ def run_everything(store: SqliteStore) -> None:
     store.vectors.vector_counts("m", dimensions=9, agent_id=AGENT.id)
     list(store.vectors.stale_facts("n", dimensions=9))
     list(store.vectors.stale_facts("n", dimensions=9, agent_id=AGENT.id))
-    store.vectors.unsearchable([SCOPE], model="n")
     store.vectors.set_vectors({facts[1].id: (facts[1].hash, random_unit(5))}, model="m")
     for absorbed in (None, True, False):
         list(store.memory.reflections([SCOPE], absorbed=absorbed, before=NOW))

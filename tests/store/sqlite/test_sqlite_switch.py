@@ -69,7 +69,6 @@ def test_its_queries_walk_no_table(opened: SqliteStore) -> None:
                 filter, [model.vector("1")], model=model.model, limit=2, prepared=prepared
             )
     opened.vectors.vector_counts("new", dimensions=24)
-    opened.vectors.unsearchable([SCOPE], model="new")
     opened.switches.vectors_of(["f" * 24], model="new")
     with opened.connections.reading() as connection:
         connection.set_trace_callback(None)

@@ -307,7 +307,13 @@ def search(
         return
     report = run.serve(
         lambda service: service.search(
-            texts, agent_id=chosen.id, within=places, track=track, **reader, **wanted
+            texts,
+            agent_id=chosen.id,
+            within=places,
+            track=track,
+            explain=explain,
+            **reader,
+            **wanted,
         )
     )
     if set(places) == {"facts"}:
@@ -375,7 +381,7 @@ def print_memory(run: Invocation, report: SearchReport) -> None:
     run.out.listing(
         [*facts, *report.passages],
         columns,
-        empty="nothing found",
+        empty=_nothing(report),
         header=MemoryHit,
     )
 
@@ -402,6 +408,11 @@ def print_search(
         _print_remains(run, report)
 
 
+def _nothing(report: SearchReport) -> str:
+    """Return what a search without results says."""
+    return "nothing relevant" if report.nothing_relevant else "nothing found"
+
+
 def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors: bool) -> None:
     """Print hits as a table or as data."""
 
@@ -410,7 +421,7 @@ def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors:
         return fields | {"explain": to_data(hit)["explain"]} if explain else fields
 
     header = [*keys_of(Fact, vectors=vectors), "score", *(["explain"] if explain else [])]
-    run.out.listing(report.hits, _HITS, data=data, empty="nothing found", header=header)
+    run.out.listing(report.hits, _HITS, data=data, empty=_nothing(report), header=header)
     if explain and not run.out.is_data:
         short = unique_beginnings([hit.fact.id for hit in report.hits])
         for place, hit in enumerate(report.hits, 1):

@@ -91,9 +91,10 @@ def _resolve(row: _Row, run: Invocation) -> _Row:
         return _resolve_number(row, run)
     if row[0] == "embedding.provider" and row[1] == "auto":
         return row[0], row[1], f"{row[2]}, {run.service.embeddings.explain_provider()}"
-    if row[0] == "search.semantic_floor" and row[1] is None:
-        floor, reason = run.service.embeddings.explain_floor()
-        return row[0], floor, f"{row[2]}, {reason}"
+    section, _, name = row[0].partition(".")
+    if section == "search" and row[1] is None:
+        values, reason = run.service.embeddings.explain_scale()
+        return row[0], values[name], f"{row[2]}, {reason}"
     return row
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from threading import Lock, local
 from typing import Any, TypeVar
 
 from pymongo import MongoClient
@@ -22,6 +22,11 @@ DEFAULT_DATABASE = "eden"
 
 #: Concurrent queries of one request.
 _AT_ONCE = 8
+_thread = local()
+
+
+def _mark_worker() -> None:
+    _thread.is_worker = True
 
 
 class _Named:
@@ -164,14 +169,17 @@ class Connection:
     def run_all(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
         """Run the calls concurrently; return their results in order.
 
-        After a failure, calls that have not started are skipped: with an unreachable server each
+        Calls within such a call run in turn, since all threads could be waiting for them. After a
+        failure, calls that have not started are skipped: with an unreachable server each
         would wait for the full timeout.
         """
-        if len(calls) < 2:
+        if len(calls) < 2 or getattr(_thread, "is_worker", False):
             return [call() for call in calls]
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="edenmem-mongo")
+                self._pool = ThreadPoolExecutor(
+                    _AT_ONCE, thread_name_prefix="edenmem-mongo", initializer=_mark_worker
+                )
             pool = self._pool
         failed: list[BaseException] = []
 

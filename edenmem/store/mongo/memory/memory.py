@@ -129,14 +129,6 @@ class MongoMemory:
         facts = (codec.fact_from(document, with_vector=with_vectors) for document in found)
         return {fact.id: fact for fact in facts}
 
-    def find_unconfirmed(self, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> set[str]:
-        filters = [
-            {"_id": {"$in": part}, **owner, "unconfirmed": {"$gt": ""}}
-            for part in id_parts(fact_ids)
-            for owner in group_filters(scopes, fact_fields)
-        ]
-        return {str(each["_id"]) for each in self._db.find_all(self._db.facts, filters, {"_id": 1})}
-
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
         filters = [
             {**fact_fields(scope), "hash": {"$in": part}}

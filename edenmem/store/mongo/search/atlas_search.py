@@ -20,7 +20,8 @@ import msgspec
 
 from edenmem.errors import SearchIndexUnusable, StoreError
 from edenmem.models.memory import Fact
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import Candidate, FactFilter, ListScores, SearchAbility
+from edenmem.search.text_ranking import coverage
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection, Document
@@ -267,15 +268,22 @@ class AtlasSearch:
             self._index_for_text(filter, again=True)
         return lists
 
-    def text_scores(
-        self, filter: FactFilter, query: str, facts: Sequence[Fact], *, source: bool = False
-    ) -> dict[str, float]:
-        """Return nothing: scores from Lucene would take another search."""
-        return {}
+    def complete(
+        self,
+        filter: FactFilter,
+        query: str,
+        found: Mapping[str, float],
+        lacking: Sequence[str],
+        facts: Mapping[str, Fact],
+        *,
+        source: bool = False,
+    ) -> ListScores:
+        """Return a text list with the share of the query's words that each fact has.
 
-    def reach(self, filter: FactFilter, query: str, *, source: bool = False) -> float:
-        """Return 0: Lucene's weights are unknown here."""
-        return 0.0
+        Lucene's weights are unknown here, and other scores would take another search.
+        """
+        texts = {id: facts[id].content for id in found if id in facts}
+        return ListScores(found, coverage=coverage(query, texts))
 
     def _matching(
         self, index: str, clauses: Sequence[Document], query: str, limit: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from edenmem.models.memory import Fact
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import Candidate, FactFilter, ListScores, SearchAbility
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
@@ -40,13 +40,17 @@ class CandidateSearch(Protocol):
     ) -> list[list[Candidate]]:
         """See `Search.text_candidates`."""
 
-    def text_scores(
-        self, filter: FactFilter, query: str, facts: Sequence[Fact], *, source: bool = False
-    ) -> dict[str, float]:
-        """Return the text scores of these facts; empty if that takes another search."""
-
-    def reach(self, filter: FactFilter, query: str, *, source: bool = False) -> float:
-        """Return the text score of a fact with every word of a query; 0 if unknown."""
+    def complete(
+        self,
+        filter: FactFilter,
+        query: str,
+        found: Mapping[str, float],
+        lacking: Sequence[str],
+        facts: Mapping[str, Fact],
+        *,
+        source: bool = False,
+    ) -> ListScores:
+        """Return a text list with what is known of the facts that it lacks."""
 
     def finds(self, fact: Fact) -> bool:
         """Return whether search finds the current state of a fact."""

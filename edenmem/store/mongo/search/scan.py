@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.memory import Fact
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import Candidate, FactFilter, ListScores, SearchAbility
 from edenmem.search.text_ranking import Corpus, WeighedQuery
 from edenmem.search.words import MOST_SOURCES, index_words, source_text
 from edenmem.store.common.cache import BoundedCache
@@ -101,28 +101,29 @@ class Scan:
             else ((str(one["_id"]), str(one.get(field) or "")) for one in documents)
         )
 
-    def text_scores(
-        self, filter: FactFilter, query: str, facts: Sequence[Fact], *, source: bool = False
-    ) -> dict[str, float]:
-        """Return the scores that `text` gives to these facts; those without a match are left out.
+    def complete(
+        self,
+        filter: FactFilter,
+        query: str,
+        found: Mapping[str, float],
+        lacking: Sequence[str],
+        facts: Mapping[str, Fact],
+        *,
+        source: bool = False,
+    ) -> ListScores:
+        """Return a text list with the scores of the facts that it lacks.
 
         Reuses the weights of the last list for this query, if there is one.
         """
-        if not facts:
-            return {}
         weighed = self._weigh(filter, query, source)
         texts = (
-            self._source_texts((fact.id, fact.source_message_ids) for fact in facts)
+            self._source_texts((id, facts[id].source_message_ids) for id in lacking)
             if source
-            else [(fact.id, fact.content) for fact in facts]
+            else [(id, facts[id].content) for id in lacking]
         )
         words = zip(texts, index_words(text for _, text in texts), strict=True)
         scores = {fact_id: weighed.score(each) for (fact_id, _), each in words}
-        return {fact_id: score for fact_id, score in scores.items() if score}
-
-    def reach(self, filter: FactFilter, query: str, *, source: bool = False) -> float:
-        """Return the score of a text with every word of the query; see `WeighedQuery`."""
-        return self._weigh(filter, query, source).reach
+        return ListScores(found, {id: each for id, each in scores.items() if each}, weighed.whole)
 
     def _weigh(self, filter: FactFilter, query: str, source: bool) -> WeighedQuery:
         weighed = self._weighed.get((filter, query, source))

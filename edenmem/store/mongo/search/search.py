@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
-
-import msgspec
+from typing import Any
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
+from edenmem.models.search import (
+    Candidate,
+    Candidates,
+    FactFilter,
+    ListName,
+    Lists,
+    ListScores,
+    Question,
+    SearchAbility,
+)
 from edenmem.models.switch import check_in_force
 from edenmem.search.words import leave_out_names
 from edenmem.store.common.cache import BoundedCache
@@ -18,18 +26,29 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, STAGED, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import IN_LIMIT, Filter, fact_filters, object_id, object_ids
+from edenmem.store.mongo.core.filters import (
+    IN_LIMIT,
+    Filter,
+    fact_fields,
+    fact_filters,
+    group_filters,
+    object_id,
+    object_ids,
+)
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
 from edenmem.store.mongo.search.choice import SearchChoice
 from edenmem.store.mongo.search.nearest import Nearest
 from edenmem.store.mongo.search.scan import Scan
-from edenmem.store.mongo.search.slots import Slots, slot_of, vector_in
+from edenmem.store.mongo.search.slots import Slots, not_of_this_text, slot_of, vector_in
 from edenmem.store.protocol.store import batched
 
-#: Seconds for which names are cached, and the maximum number of cached entries.
+#: Seconds for which names and complete scopes are cached, and the maximum number of entries.
 _CACHE_SECONDS = 60.0
 _CACHE_SIZE = 256
+
+#: The scores of each list by fact, best first.
+_Found = Mapping[ListName, Mapping[str, float]]
 
 
 class MongoSearch:
@@ -45,6 +64,7 @@ class MongoSearch:
         self._names: BoundedCache[frozenset[str], tuple[float, tuple[str, ...]]] = BoundedCache(
             _CACHE_SIZE
         )
+        self._all_fit: BoundedCache[tuple[frozenset[Scope], str], float] = BoundedCache(_CACHE_SIZE)
 
     def search_ability(self) -> SearchAbility:
         """See `Search.search_ability`."""
@@ -91,13 +111,18 @@ class MongoSearch:
         self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
         """See `Search.text_candidates`."""
-        search = self._choice.current()
-        if isinstance(search, AtlasSearch):
-            # Its weights are those of the whole index, in which a name common to all these facts is
-            # rare.
-            names = self._names_of(filter.scopes)
-            queries = [leave_out_names(query, names) for query in queries]
-        return search.text(filter, queries, limit=limit, source=source)
+        asked = [self._asked(filter, query) for query in queries]
+        return self._choice.current().text(filter, asked, limit=limit, source=source)
+
+    def _asked(self, filter: FactFilter, query: str) -> str:
+        """Return the query for the search in use.
+
+        The weights of Atlas are those of the whole index, in which a name common to all these facts
+        is rare.
+        """
+        if not isinstance(self._choice.current(), AtlasSearch):
+            return query
+        return leave_out_names(query, self._names_of(filter.scopes))
 
     def _names_of(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
         """Return the names of the agents and users in these scopes, cached for a while."""
@@ -114,45 +139,103 @@ class MongoSearch:
             self._names.put(key, known)
         return known[1]
 
-    def complete_scores(
+    def candidates(
         self,
         filter: FactFilter,
-        gaps: Sequence[Gap],
+        questions: Sequence[Question],
+        lists: Sequence[ListName],
         *,
         model: str,
-        load: Sequence[str] = (),
+        limit: int,
+        exact: bool = False,
         prepared: bool = False,
-    ) -> Completion:
-        """See `Search.complete_scores`."""
+    ) -> Candidates:
+        """See `Search.candidates`."""
+        texts = [question.text for question in questions]
+        calls: list[Callable[[], Any]] = [
+            partial(
+                self.semantic_candidates,
+                filter,
+                [question.vector for question in questions],
+                model=model,
+                limit=limit,
+                exact=exact,
+                prepared=prepared,
+            )
+            if name == "semantic"
+            else partial(self.text_candidates, filter, texts, limit=limit, source=name == "source")
+            for name in lists
+        ]
+        if "semantic" in lists:
+            calls.append(partial(self._count_without_vector, filter.scopes, model))
+        answers = self._db.run_all(calls)
+        found: list[_Found] = [
+            {
+                name: {one.fact_id: one.score for one in answer[place]}
+                for name, answer in zip(lists, answers, strict=False)
+            }
+            for place in range(len(questions))
+        ]
+        without = answers[-1] if "semantic" in lists else 0
+        return self._complete(filter, questions, found, model=model, without=without)
+
+    def _count_without_vector(self, scopes: Sequence[Scope], model: str) -> int:
+        """Count the facts without a vector of a model; 0 is cached: every search asks for it."""
+        key, now = (frozenset(scopes), model), time.monotonic()
+        seen_at = self._all_fit.get(key)
+        if seen_at is not None and now - seen_at < _CACHE_SECONDS:
+            return 0
+        filters = group_filters(scopes, fact_fields)
+        if slot_of(self._slots.switch(), model) is STAGED:
+            wanted = [{**owner, **part} for owner in filters for part in not_of_this_text(model)]
+        else:
+            wanted = [{**owner, OWN.model: {"$ne": model}} for owner in filters]
+        count = sum(map(self._db.facts.count, wanted))
+        if not count:
+            self._all_fit.put(key, now)
+        return count
+
+    def _complete(
+        self,
+        filter: FactFilter,
+        questions: Sequence[Question],
+        found: Sequence[_Found],
+        *,
+        model: str,
+        without: int,
+    ) -> Candidates:
+        """Read the found facts, and score each by the lists that did not find it."""
         search = self._choice.current()
-        lacking = [id for gap in gaps for id in (*gap.semantic, *gap.text, *(gap.source or ()))]
-        compared = {id for gap in gaps for id in gap.semantic}
-        documents = self._read(filter, [*lacking, *load], compared)
+        unions = [dict.fromkeys(id for of in lists.values() for id in of) for lists in found]
+        compared = {
+            id
+            for lists, union in zip(found, unions, strict=True)
+            for id in (union if "semantic" in lists else ())
+            if id not in lists["semantic"]
+        }
+        documents = self._read(filter, [id for union in unions for id in union], compared)
         facts = {id: codec.fact_from(document) for id, document in documents.items()}
         vectors = {id: vector_in(document, model) for id, document in documents.items()}
-        completion = Completion(
-            semantic=tuple(_semantic_scores(gap, vectors) for gap in gaps),
-            text=tuple(
-                search.text_scores(filter, gap.query, [facts[id] for id in gap.text if id in facts])
-                for gap in gaps
-            ),
-            reach=tuple(search.reach(filter, gap.query) for gap in gaps),
+        completed: list[Lists] = []
+        for question, lists, union in zip(questions, found, unions, strict=True):
+            scores: dict[ListName, ListScores] = {}
+            for name, of in lists.items():
+                lacking = [id for id in union if id in facts and id not in of]
+                if name == "semantic":
+                    near = _semantic_scores(question.vector, lacking, vectors)
+                    scores[name] = ListScores(of, near)
+                else:
+                    query = self._asked(filter, question.text)
+                    is_source = name == "source"
+                    scores[name] = search.complete(
+                        filter, query, of, lacking, facts, source=is_source
+                    )
+            completed.append(scores)
+        return Candidates(
+            lists=tuple(completed),
+            unconfirmed=frozenset(id for id, fact in facts.items() if fact.unconfirmed),
+            without_vector=without,
             facts=facts,
-        )
-        if all(gap.source is None for gap in gaps):
-            return completion
-        return msgspec.structs.replace(
-            completion,
-            source=tuple(
-                search.text_scores(
-                    filter,
-                    gap.query,
-                    [facts[id] for id in gap.source or () if id in facts],
-                    source=True,
-                )
-                for gap in gaps
-            ),
-            source_reach=tuple(search.reach(filter, gap.query, source=True) for gap in gaps),
         )
 
     def _read(
@@ -221,11 +304,13 @@ class MongoSearch:
         return not has_one or finds_vector_of(search, document, switch.model, STAGED)
 
 
-def _semantic_scores(gap: Gap, vectors: Mapping[str, bytes | None]) -> dict[str, float]:
-    if not gap.semantic:
+def _semantic_scores(
+    vector: bytes, lacking: Sequence[str], vectors: Mapping[str, bytes | None]
+) -> dict[str, float]:
+    if not lacking:
         return {}
-    compared = Nearest([gap.vector], limit=len(gap.semantic))
-    compared.add((id, vectors.get(id)) for id in gap.semantic)
+    compared = Nearest([vector], limit=len(lacking))
+    compared.add((id, vectors.get(id)) for id in lacking)
     return {one.fact_id: one.score for one in compared.best()[0]}
 
 

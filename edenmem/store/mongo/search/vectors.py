@@ -5,7 +5,6 @@ Facts of each agent and model are read along `edenmem_fact_model`, by ID.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.switch import is_staged
-from edenmem.store.common.cache import BoundedCache
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import BATCH, Document
@@ -51,10 +49,6 @@ _PLAIN_VECTORS: tuple[Filter, ...] = (
     {"embedding": {"$type": "binData"}},
 )
 
-#: Seconds for which a result of no unsearchable facts is cached, and the maximum cache size.
-_CACHE_SECONDS = 60.0
-_CACHE_SIZE = 256
-
 #: Vectors per write.
 _VECTORS = 1000
 
@@ -64,7 +58,6 @@ class MongoVectors:
 
     def __init__(self, db: Connection, slots: Slots) -> None:
         self._db = db
-        self._all_fit: BoundedCache[tuple[frozenset[Scope], str], float] = BoundedCache(_CACHE_SIZE)
         self._slots = slots
 
     def set_vectors(
@@ -178,26 +171,6 @@ class MongoVectors:
                     continue
                 unfit = (document for document, _ in _unfit(self._db, of_model, dimensions))
                 yield from codec.read_owned(codec.fact_from, unfit)
-
-    def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
-        """See `Vectors.unsearchable`. A count of 0 is cached: every search asks for it."""
-        key, now = (frozenset(scopes), model), time.monotonic()
-        seen_at = self._all_fit.get(key)
-        if seen_at is not None and now - seen_at < _CACHE_SECONDS:
-            return 0
-        count = self._count_unsearchable(scopes, model)
-        if not count:
-            self._all_fit.put(key, now)
-        return count
-
-    def _count_unsearchable(self, scopes: Sequence[Scope], model: str) -> int:
-        owners = group_filters(scopes, fact_fields)
-        if slot_of(self._slots.switch(), model) is STAGED:
-            parts = [part for owner in owners for part in _parts(owner, model, is_staged=True)]
-            return sum(map(self._db.facts.count, parts))
-        return sum(
-            self._db.facts.count({**owner, "embedding_model": {"$ne": model}}) for owner in owners
-        )
 
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """See `Vectors.vector_faults`."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
 
 from edenmem.models.scope import Scope
 
@@ -17,15 +20,31 @@ def number_of(connection: sqlite3.Connection, scope: Scope) -> int | None:
     return row[0] if row else None
 
 
+class State(NamedTuple):
+    """A used scope: its number, its revisions, and the number of its facts."""
+
+    number: int
+    revision: int
+    codes_revision: int
+    facts: int
+
+
+def states_of(connection: sqlite3.Connection, scopes: Iterable[Scope]) -> dict[Scope, State]:
+    """Return the states of the scopes that were ever used, in order, each once."""
+    wanted = list(dict.fromkeys(scopes))
+    keys = msgspec.json.encode([(one.agent_id, one.kind.value, one.owner) for one in wanted])
+    rows = connection.execute(
+        "SELECT k.key, scope_id, revision, codes_revision, facts FROM json_each(?) k"
+        " CROSS JOIN scopes s ON s.agent_id = k.value ->> 0 AND s.kind = k.value ->> 1"
+        " AND s.owner = k.value ->> 2 ORDER BY k.key",
+        (keys.decode(),),
+    )
+    return {wanted[place]: State(*state) for place, *state in rows}
+
+
 def numbers_of(connection: sqlite3.Connection, scopes: Iterable[Scope]) -> dict[Scope, int]:
     """Return the numbers of scopes that have one, in order, each once."""
-    found = {}
-    for scope in scopes:
-        if scope not in found:
-            number = number_of(connection, scope)
-            if number is not None:
-                found[scope] = number
-    return found
+    return {scope: state.number for scope, state in states_of(connection, scopes).items()}
 
 
 def make_number(connection: sqlite3.Connection, scope: Scope) -> int:

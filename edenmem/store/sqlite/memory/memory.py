@@ -152,15 +152,6 @@ class Memory(Part):
             ).fetchall()
         return {fact.id: fact for fact in map(codec.fact_from, rows)}
 
-    def find_unconfirmed(self, scopes_: Sequence[Scope], fact_ids: Sequence[str]) -> set[str]:
-        with self._db.reading() as connection:
-            numbers = scopes.numbers_of(connection, scopes_).values()
-            rows = connection.execute(
-                f"SELECT id FROM facts WHERE id {AMONG} AND +scope_id {AMONG} AND unconfirmed > ''",
-                (json_array(fact_ids), json_array(numbers)),
-            )
-            return {fact_id for (fact_id,) in rows}
-
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
         with self._db.reading() as connection:
             rows = connection.execute(

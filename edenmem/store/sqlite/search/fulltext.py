@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from edenmem.models.search import Candidate
 from edenmem.search.text_ranking import (
     MOST_NEIGHBORS,
     Term,
@@ -31,8 +30,8 @@ from edenmem.search.text_ranking import (
 )
 from edenmem.search.words import index_words, is_fuzzy, within_one_edit
 from edenmem.store.sqlite.core import source_words
-from edenmem.store.sqlite.core.connections import map_file
 from edenmem.store.sqlite.core.part import json_array
+from edenmem.store.sqlite.core.scopes import State
 from edenmem.store.sqlite.core.words import quote, scope_prefix, scoped_words, without_scope
 
 #: Lookups in scopes of at least this many facts are cached by scope, so that all searches share
@@ -95,7 +94,7 @@ SOURCES = TextIndex(
 
 #: The size of a text in entries of `Postings`, besides its letters; and the maximum for the texts
 #: of one part, enough for 12,000 facts.
-_TEXT_ENTRIES, _MOST_TEXTS = 26, 500_000
+_TEXT_ENTRIES, _MOST_TEXTS = 20, 500_000
 
 
 #: A scope number and its revision.
@@ -166,7 +165,6 @@ class _Text(msgspec.Struct, frozen=True, gc=False):
     """
 
     number: int
-    fact_id: str
     content: str
     folded: str
 
@@ -195,12 +193,12 @@ class _Matches(NamedTuple):
 
 
 class TextQuery:
-    """A text search within scopes and a filter, in one read transaction."""
+    """A text search within scopes and a filter, in one read transaction. Facts are numbers."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
-        numbers: Sequence[int],
+        states: Collection[State],
         conditions: str,
         values: Sequence[Any],
         known: Postings,
@@ -208,43 +206,36 @@ class TextQuery:
     ) -> None:
         self._db = connection
         self._index = index
-        map_file(connection)
         self._conditions, self._values = conditions, list(values)
         self._known = known
-        rows = connection.execute(
-            "SELECT scope_id, revision, facts FROM scopes"
-            " WHERE scope_id IN (SELECT value FROM json_each(?)) ORDER BY scope_id",
-            (json_array(numbers),),
-        ).fetchall()
-        self._revisions: tuple[_Revision, ...] = tuple((row[0], row[1]) for row in rows)
-        large = {row[0] for row in rows if row[2] >= _LARGE}
+        ordered = sorted(states)
+        self._revisions: tuple[_Revision, ...] = tuple(
+            (one.number, one.revision) for one in ordered
+        )
+        large = {one.number for one in ordered if one.facts >= _LARGE}
         self._parts = _split(self._revisions, large if len(large) <= _MOST_LARGE else set())
         self._narrowing = (conditions, tuple(values))
         self._key = (index.name, self._revisions, *self._narrowing)
         self._searched: _Size | None = None
 
-    def best(self, query: str, limit: int) -> list[Candidate]:
-        """Return the facts that match any of the query's words, best first, equal scores by ID."""
+    def best(self, query: str, limit: int) -> dict[int, float]:
+        """Return the facts that match any of the query's words best, and all equal to the last."""
         matches = self._match(query)
         head = self._head(matches, limit + _BEYOND)
-        scored = self._count_repeated(matches.query, head)
-        found = [Candidate(fact_id, score) for fact_id, score in scored.items()]
-        return sorted(found, key=lambda one: (-one.score, one.fact_id))[:limit]
+        scores = self._count_repeated(matches.query, head)
+        if len(scores) <= limit:
+            return scores
+        bar = sorted(scores.values(), reverse=True)[limit - 1]
+        return {number: score for number, score in scores.items() if score >= bar}
 
-    def reach(self, query: str) -> float:
+    def whole(self, query: str) -> float:
         """Return the score of a text with every word of the query; see `WeighedQuery`."""
-        return self._match(query).query.reach
+        return self._match(query).query.whole
 
-    def scores(self, query: str, fact_ids: Sequence[str]) -> dict[str, float]:
+    def scores(self, query: str, facts: Iterable[int]) -> dict[int, float]:
         """Return the scores of the given facts that match any of the query's words."""
-        if not fact_ids:
-            return {}
         matches = self._match(query)
-        rows = self._db.execute(
-            "SELECT fact_no FROM facts WHERE id IN (SELECT value FROM json_each(?))",
-            (json_array(fact_ids),),
-        )
-        matching = [number for (number,) in rows if number in matches.weights]
+        matching = [number for number in facts if number in matches.weights]
         return self._count_repeated(matches.query, self._score_once(matches, matching))
 
     def _head(self, matches: _Matches, size: int) -> dict[int, float]:
@@ -283,22 +274,22 @@ class TextQuery:
         shares = {length: query.share_of(1.0, length=length) for length in set(lengths.values())}
         return {number: weights[number] * shares[lengths[number]] for number in numbers}
 
-    def _count_repeated(self, query: WeighedQuery, scores: Mapping[int, float]) -> dict[str, float]:
-        """Return the exact scores of facts, by ID.
+    def _count_repeated(self, query: WeighedQuery, once: Mapping[int, float]) -> dict[int, float]:
+        """Return the exact scores of facts.
 
         Counts the words of a text only if it may have a term more than once.
         """
         beginnings = {_beginning(term[0]) for term in query.weights}
-        found: dict[str, float] = {}
-        repeated: dict[str, str] = {}
-        for text in self._texts(scores):
-            found[text.fact_id] = round_score(scores[text.number])
-            if max(map(text.folded.count, beginnings), default=0) > 1:
-                repeated[text.fact_id] = text.content
+        scores = {number: round_score(score) for number, score in once.items()}
+        repeated = {
+            text.number: text.content
+            for text in self._texts(once)
+            if max(map(text.folded.count, beginnings), default=0) > 1
+        }
         if repeated:
             words = zip(repeated, index_words(repeated.values()), strict=True)
-            found |= {fact_id: query.score(each) for fact_id, each in words}
-        return found
+            scores |= {number: query.score(each) for number, each in words}
+        return scores
 
     def _texts(self, numbers: Iterable[int]) -> list[_Text]:
         """Return the texts of facts; cached by part, since searches often read the same."""
@@ -331,14 +322,11 @@ class TextQuery:
     def _read(self, numbers: Sequence[int]) -> list[tuple[int, _Text]]:
         """Read the texts of facts, each with the number of its scope."""
         rows = self._db.execute(
-            f"SELECT facts.scope_id, fact_no, facts.id, {self._index.content} FROM facts"
+            f"SELECT facts.scope_id, fact_no, {self._index.content} FROM facts"
             f"{self._index.join} WHERE fact_no IN (SELECT value FROM json_each(?))",
             (json_array(numbers),),
         )
-        return [
-            (scope, _Text(number, fact_id, content, _fold(content)))
-            for scope, number, fact_id, content in rows
-        ]
+        return [(scope, _Text(number, content, _fold(content))) for scope, number, content in rows]
 
     # -- what matches ------------------------------------------------------------------------
 

@@ -14,14 +14,14 @@ import math
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edenmem.models.search import SCORE_DECIMALS, Candidate
-from edenmem.store.sqlite.core.connections import map_file
+from edenmem.models.search import SCORE_DECIMALS
 from edenmem.store.sqlite.core.part import json_array
+from edenmem.store.sqlite.core.scopes import State
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     #: The type of exact scores: in float32 the square of a number may underflow or overflow, and
     #: the last decimal of a sum depends on the order.
     Exact = npt.NDArray[np.float64]
+
+
+_NO_FACTS: Numbers = np.zeros(0, np.int64)
 
 
 class Block(NamedTuple):
@@ -58,8 +61,8 @@ class _Known(NamedTuple):
 class CodeCache:
     """Codes as arrays by scope and model, as long as the revision of the scope is the same.
 
-    If codes were only added since, only those are read. The revisions are read in the same
-    transaction, so writes of other processes are never missed. Bounded; the least recently used
+    If codes were only added since, only those are read, and writes of other processes are never
+    missed. Bounded; the least recently used
     block goes first.
     """
 
@@ -69,12 +72,10 @@ class CodeCache:
         self._blocks: OrderedDict[tuple[int, int], _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def block(self, connection: sqlite3.Connection, scope_id: int, model_id: int) -> Block:
-        """Return the codes of a scope."""
+    def block(self, connection: sqlite3.Connection, scope: State, model_id: int) -> Block:
+        """Return the codes of a scope, whose state was read in the same transaction."""
+        scope_id, revision, codes_revision, _ = scope
         key = (scope_id, model_id)
-        revision, codes_revision = connection.execute(
-            "SELECT revision, codes_revision FROM scopes WHERE scope_id = ?", (scope_id,)
-        ).fetchone()
         with self._lock:
             known = self._blocks.get(key)
             if known is not None and known.revision == revision:
@@ -124,7 +125,7 @@ def _read_block(
         (scope_id, model_id, after),
     ).fetchall()
     if not rows:
-        return Block(np.zeros(0, np.int64), np.zeros((0, 0), np.uint64), np.zeros(0, np.float32))
+        return Block(_NO_FACTS, np.zeros((0, 0), np.uint64), np.zeros(0, np.float32))
     numbers, codes = zip(*rows, strict=True)
     words = words_of(np.frombuffer(b"".join(codes), np.uint8).reshape(len(rows), -1))
     ones = np.bitwise_count(words).sum(axis=0, dtype=np.float32)
@@ -282,7 +283,6 @@ class ExactScores:
 
     def __init__(self, connection: sqlite3.Connection, model: tuple[int, int]) -> None:
         self._db = connection
-        map_file(connection)
         self._model_id, self._dimensions = model
         (self._any_staged,) = connection.execute(
             "SELECT EXISTS (SELECT 1 FROM vectors_beside)"
@@ -290,7 +290,7 @@ class ExactScores:
 
     def score(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
         """Return (1 + cosine) / 2 of each fact (row) with each query (column)."""
-        numbers = [np.zeros(0, np.int64)]
+        numbers = [_NO_FACTS]
         scores = [np.zeros((0, len(queries)))]
         for rows in self._vectors(facts):
             matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4").astype(np.float64)
@@ -311,15 +311,6 @@ class ExactScores:
                 rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]
             yield rows
 
-    def of(self, wanted: Sequence[tuple[bytes, Mapping[int, str]]]) -> list[dict[str, float]]:
-        """Return for each vector the scores of facts, given as number → ID."""
-        found = []
-        for vector, ids in wanted:
-            numbers, scores = self.score(np.array(sorted(ids), np.int64), unit_queries([vector]))
-            pairs = zip(numbers.tolist(), scores[:, 0].tolist(), strict=True)
-            found.append({ids[number]: score for number, score in pairs})
-        return found
-
 
 class Nearest:
     """The nearest facts among blocks, in one read transaction.
@@ -334,7 +325,6 @@ class Nearest:
         model: tuple[int, int],
         allowed: Sequence[int] | None,
     ) -> None:
-        self._db = connection
         self._dimensions = model[1]
         self._scorer = ExactScores(connection, model)
         self._blocks = [block for block in blocks if len(block.facts)]
@@ -343,39 +333,53 @@ class Nearest:
             self._blocks = [
                 narrowed for block in self._blocks if len((narrowed := among(block, only)).facts)
             ]
-        self.total = sum(len(block.facts) for block in self._blocks)
+        self._facts = np.concatenate([_NO_FACTS, *(block.facts for block in self._blocks)])
+        #: The facts with exact scores, and the scores for each vector.
+        self._known: tuple[Numbers, Exact] | None = None
+        self._queries = np.zeros((0, 0))
 
     def best(
-        self, vectors: Sequence[bytes], limit: int, *, exact: bool, floor: float = 0.0
-    ) -> list[list[Candidate]]:
-        """Return for each vector the nearest facts with a score of at least ``floor``, best
-        first.
-        """
-        queries = unit_queries(vectors)
-        facts = np.concatenate([block.facts for block in self._blocks])
-        if exact or self.total <= max(2 * limit, _FIRST):
-            facts, scores = self._scorer.score(np.sort(facts), queries)
-        else:
-            facts, scores = self._likely(facts, queries, limit, floor)
-        return [
-            self._rank(facts[column >= floor], column[column >= floor], limit)
-            for column in scores.T
-        ]
+        self, vectors: Sequence[bytes], limit: int, *, exact: bool = False, floor: float = 0.0
+    ) -> list[dict[int, float]]:
+        """Return for each vector the nearest facts, and all equal to the last.
 
-    def _likely(
-        self, facts: Numbers, queries: Exact, limit: int, floor: float
-    ) -> tuple[Numbers, Exact]:
+        Scores below ``floor`` are left out.
+        """
+        self._queries = unit_queries(vectors)
+        if exact or len(self._facts) <= max(2 * limit, _FIRST):
+            self._known = self._scorer.score(np.sort(self._facts), self._queries)
+        else:
+            self._known = self._likely(self._queries, limit, floor)
+        facts, scores = self._known
+        return [_rank(facts[each >= floor], each[each >= floor], limit) for each in scores.T]
+
+    def scores(self, vector: int, facts: Collection[int]) -> dict[int, float]:
+        """Return the scores of those facts that have a vector, for a vector of `best`."""
+        assert self._known is not None
+        wanted = np.array(sorted(facts), np.int64)
+        wanted = wanted[np.isin(wanted, self._facts, assume_unique=True)]
+        numbers, scores = self._known
+        place = np.isin(numbers, wanted, assume_unique=True)
+        found = _pairs(numbers[place], scores[place, vector])
+        others = wanted[np.isin(wanted, numbers, assume_unique=True, invert=True)]
+        if len(others):
+            more, scores = self._scorer.score(others, self._queries[vector : vector + 1])
+            found |= _pairs(more, scores[:, 0])
+        return found
+
+    def _likely(self, queries: Exact, limit: int, floor: float) -> tuple[Numbers, Exact]:
         """Return the exact scores of the facts with the highest estimates.
 
         Facts that cannot be among the best, or above the floor, within the error of the estimates
         are left out. The number of compared facts depends on the quality of the estimates: see
         `_needs_more`.
         """
+        facts, total = self._facts, len(self._facts)
         guesses = [
             np.concatenate([_estimates(block, query) for block in self._blocks])
             for query in map(_quantize, queries.astype(np.float32))
         ]
-        depths = [min(max(OVERSAMPLING * limit, FEWEST_EXACT), self.total)] * len(queries)
+        depths = [min(max(OVERSAMPLING * limit, FEWEST_EXACT), total)] * len(queries)
         leading = [_leading(each, depth) for each, depth in zip(guesses, depths, strict=True)]
         head = max(2 * limit, _FIRST)
         known = self._score_exactly(facts, queries, [places[:head] for places in leading])
@@ -389,10 +393,10 @@ class Nearest:
             known = self._score_exactly(facts, queries, wanted, known)
             for number in sorted(going):
                 scores = known[1][:, number]
-                if not _needs_more(leading[number], known[0], scores, limit, floor, self.total):
+                if not _needs_more(leading[number], known[0], scores, limit, floor, total):
                     going.discard(number)
                     continue
-                depths[number] = min(2 * depths[number], self.total)
+                depths[number] = min(2 * depths[number], total)
                 leading[number] = _leading(guesses[number], depths[number])
         return facts[known[0]], known[1]
 
@@ -429,15 +433,13 @@ class Nearest:
             return places, scores
         return np.concatenate([known[0], places]), np.concatenate([known[1], scores])
 
-    def _rank(self, facts: Numbers, scores: Exact, limit: int) -> list[Candidate]:
-        if len(scores) > limit:  # including all equal to the last
-            bar = np.partition(scores, len(scores) - limit)[-limit]
-            facts, scores = facts[scores >= bar], scores[scores >= bar]
-        known = dict(zip(facts.tolist(), scores.tolist(), strict=True))
-        rows = self._db.execute(
-            "SELECT id, fact_no FROM facts WHERE fact_no IN (SELECT value FROM json_each(?))",
-            (json_array(known),),
-        )
-        found = [Candidate(fact_id, known[number]) for fact_id, number in rows]
-        found.sort(key=lambda one: (-one.score, one.fact_id))
-        return found[:limit]
+
+def _rank(facts: Numbers, scores: Exact, limit: int) -> dict[int, float]:
+    if len(scores) > limit:  # including all equal to the last
+        bar = np.partition(scores, len(scores) - limit)[-limit]
+        facts, scores = facts[scores >= bar], scores[scores >= bar]
+    return _pairs(facts, scores)
+
+
+def _pairs(facts: Numbers, scores: Exact) -> dict[int, float]:
+    return dict(zip(facts.tolist(), scores.tolist(), strict=True))

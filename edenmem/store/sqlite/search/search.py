@@ -6,25 +6,34 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import msgspec
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from edenmem.errors import EmbeddingModelMismatch
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
+from edenmem.models.search import (
+    Candidate,
+    Candidates,
+    FactFilter,
+    ListName,
+    Lists,
+    ListScores,
+    Question,
+    SearchAbility,
+)
 from edenmem.models.switch import check_in_force
 from edenmem.store.sqlite.core import scopes, source_words
-from edenmem.store.sqlite.core.connections import Connections
+from edenmem.store.sqlite.core.connections import Connections, map_file
 from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.core.scopes import State
 from edenmem.store.sqlite.memory import vectors
 from edenmem.store.sqlite.memory.memory import narrowing
-from edenmem.store.sqlite.search.fulltext import FACTS, SOURCES, Postings, TextQuery
+from edenmem.store.sqlite.search.fulltext import FACTS, SOURCES, Postings, TextIndex, TextQuery
 from edenmem.store.sqlite.search.switches import switch_of
 
 if TYPE_CHECKING:
-    from edenmem.store.sqlite.search.nearest import CodeCache, Nearest
+    from edenmem.store.sqlite.search.nearest import CodeCache
 
 _STAGED = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
@@ -34,8 +43,14 @@ class Search(Part):
 
     def __init__(self, db: Connections) -> None:
         super().__init__(db)
-        self._codes: CodeCache | None = None
-        self._postings = Postings()
+        self.postings = Postings()
+
+    @cached_property
+    def codes(self) -> CodeCache:
+        """The cache of codes."""
+        from edenmem.store.sqlite.search.nearest import CodeCache  # loads numpy
+
+        return CodeCache()
 
     def search_ability(self) -> SearchAbility:
         with self._db.reading() as connection:
@@ -54,16 +69,10 @@ class Search(Part):
     def text_candidates(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
-        conditions, values = narrowing(filter)
-        with self._db.reading() as connection:
-            numbers = list(scopes.numbers_of(connection, filter.scopes).values())
-            if not numbers or limit < 1:
-                return [[] for _ in queries]
-            if source:
-                source_words.require_complete(connection)
-            index = SOURCES if source else FACTS
-            text = TextQuery(connection, numbers, conditions, values, self._postings, index)
-            return [text.best(query, limit) for query in queries]
+        name: ListName = "source" if source else "text"
+        questions = [Question(query) for query in queries]
+        found = self._find(filter, questions, [name], limit=limit)
+        return [_candidates(lists[name]) for lists in found.lists]
 
     def semantic_candidates(
         self,
@@ -76,119 +85,204 @@ class Search(Part):
         floor: float = 0.0,
         prepared: bool = False,
     ) -> list[list[Candidate]]:
-        for vector in vectors_:
-            vectors.check_vector(vector)
-        if not vectors_ or limit < 1:
-            return [[] for _ in vectors_]
-        dimensions = len(vectors_[0]) // 4
+        found = self._find(
+            filter,
+            [Question("", vector) for vector in vectors_],
+            ["semantic"],
+            model=model,
+            limit=limit,
+            exact=exact,
+            floor=floor,
+            prepared=prepared,
+        )
+        return [_candidates(lists["semantic"]) for lists in found.lists]
+
+    def candidates(
+        self,
+        filter: FactFilter,
+        questions: Sequence[Question],
+        lists: Sequence[ListName],
+        *,
+        model: str,
+        limit: int,
+        exact: bool = False,
+        prepared: bool = False,
+    ) -> Candidates:
+        return self._find(
+            filter, questions, lists, model=model, limit=limit, exact=exact, prepared=prepared
+        )
+
+    def _find(
+        self,
+        filter: FactFilter,
+        questions: Sequence[Question],
+        lists: Sequence[ListName],
+        *,
+        limit: int,
+        model: str = "",
+        exact: bool = False,
+        floor: float = 0.0,
+        prepared: bool = False,
+    ) -> Candidates:
+        """Search by numbers of facts; their IDs are read once, at the end."""
+        semantic = "semantic" in lists
+        for question in questions if semantic else ():
+            vectors.check_vector(question.vector)
         with self._db.reading() as connection:
-            if not prepared:
+            states = scopes.states_of(connection, filter.scopes).values()
+            if not questions or not states or limit < 1:
+                nothing: Lists = {name: ListScores({}) for name in lists}
+                return Candidates(lists=(nothing,) * len(questions))
+            map_file(connection)
+            if semantic and not prepared:
                 check_in_force(switch_of(connection), model)
-            numbers = list(scopes.numbers_of(connection, filter.scopes).values())
-            known = vectors.model_of(connection, model, dimensions) if model else None
-            if known is not None:
-                of_model = (known, dimensions)
-                search = self._search(connection, numbers, of_model, filter)
-                if search is not None:
-                    return search.best(vectors_, limit, exact=exact, floor=floor)
-            stored = _another_model(connection, numbers, filter, known)
-        if stored is None:
-            return [[] for _ in vectors_]
-        if stored[0] != model:
-            raise EmbeddingModelMismatch(stored=stored[0], current=model)
+            if "source" in lists:
+                source_words.require_complete(connection)
+            search = _Search(self, connection, filter, states)
+            ways: dict[ListName, _Way] = {
+                name: search.semantic(questions, model, limit, exact=exact, floor=floor)
+                if name == "semantic"
+                else search.words(questions, limit, SOURCES if name == "source" else FACTS)
+                for name in lists
+            }
+            numbers = {number for way in ways.values() for found in way.found for number in found}
+            known = _read_ids(connection, numbers)
+            completed: list[Lists] = []
+            for place in range(len(questions)):
+                found = {name: way.best(place, known, limit) for name, way in ways.items()}
+                union = {number for of in found.values() for number in of}
+                completed.append(
+                    {
+                        name: way.scores(place, found[name], union, known)
+                        for name, way in ways.items()
+                    }
+                )
+        return Candidates(
+            lists=tuple(completed),
+            unconfirmed=frozenset(id for id, is_unconfirmed in known.values() if is_unconfirmed),
+            without_vector=search.without_vector,
+        )
+
+
+#: The ID of each fact, and whether it is unconfirmed.
+_Known = Mapping[int, tuple[str, int]]
+
+
+class _Way(NamedTuple):
+    """A list of each question, by numbers of facts, and how to score other facts."""
+
+    found: Sequence[Mapping[int, float]]
+    complete: Callable[[int, set[int]], Mapping[int, float]]
+    whole: Sequence[float]
+
+    def best(self, place: int, known: _Known, limit: int) -> dict[int, float]:
+        """Return the best facts of a question, equal scores by ID."""
+        found = self.found[place]
+        ranked = sorted(found, key=lambda number: (-found[number], known[number][0]))
+        return {number: found[number] for number in ranked[:limit]}
+
+    def scores(
+        self, place: int, best: Mapping[int, float], facts: set[int], known: _Known
+    ) -> ListScores:
+        """Return the scores of a question by ID, for the best facts of all lists."""
+        lacking, more = facts.difference(best), dict[int, float]()
+        if lacking:
+            found = self.found[place]
+            more |= {number: found[number] for number in lacking if number in found}
+            more |= self.complete(place, lacking.difference(found))
+        return ListScores(
+            {known[number][0]: score for number, score in best.items()},
+            {known[number][0]: score for number, score in more.items()},
+            self.whole[place],
+        )
+
+
+class _Search:
+    """The lists of a search, in one read transaction."""
+
+    def __init__(
+        self,
+        part: Search,
+        connection: sqlite3.Connection,
+        filter: FactFilter,
+        states: Collection[State],
+    ) -> None:
+        self._part = part
+        self._db = connection
+        self._states = states
+        self._conditions, self._values = narrowing(filter)
+        self.without_vector = 0
+
+    def words(self, questions: Sequence[Question], limit: int, index: TextIndex) -> _Way:
+        """Return the lists of the facts that have words of the questions."""
+        text = TextQuery(
+            self._db, self._states, self._conditions, self._values, self._part.postings, index
+        )
+        return _Way(
+            [text.best(question.text, limit) for question in questions],
+            lambda place, facts: text.scores(questions[place].text, facts),
+            [text.whole(question.text) for question in questions],
+        )
+
+    def semantic(
+        self, questions: Sequence[Question], model: str, limit: int, *, exact: bool, floor: float
+    ) -> _Way:
+        """Return the lists of the facts with the nearest vectors of a model."""
+        from edenmem.store.sqlite.search.nearest import Nearest  # loads numpy
+
+        dimensions = len(questions[0].vector) // 4
+        number = vectors.model_of(self._db, model, dimensions) if model else None
+        codes = self._part.codes
+        blocks = [codes.block(self._db, state, number or -1) for state in self._states]
+        having = sum(len(block.facts) for block in blocks)
+        self.without_vector = sum(state.facts for state in self._states) - having
+        if number is None or not having:
+            self._check_models(number, model, dimensions)
+            none: list[dict[int, float]] = [{} for _ in questions]
+            return _Way(none, lambda place, facts: {}, [0.0] * len(questions))
+        allowed = self._numbers_of(number) if self._conditions else None
+        nearest = Nearest(self._db, blocks, (number, dimensions), allowed)
+        found = nearest.best([one.vector for one in questions], limit, exact=exact, floor=floor)
+        return _Way(found, nearest.scores, [0.0] * len(questions))
+
+    def _numbers_of(self, model: int) -> list[int]:
+        """Return the facts that match the filter and have a vector of a model."""
+        rows = self._db.execute(
+            "SELECT f.fact_no FROM facts f WHERE f.scope_id IN (SELECT value FROM json_each(?))"
+            f" AND (f.model_id = ? OR EXISTS ({_STAGED})){self._conditions}",
+            (self._among(), model, model, *self._values),
+        )
+        return [number for (number,) in rows]
+
+    def _among(self) -> str:
+        return json_array(state.number for state in self._states)
+
+    def _check_models(self, number: int | None, model: str, dimensions: int) -> None:
+        """Raise if facts have vectors, but only of another model."""
+        row = self._db.execute(
+            "SELECT m.name, m.dimensions FROM facts f JOIN embedding_models m USING (model_id)"
+            " WHERE f.scope_id IN (SELECT value FROM json_each(?)) AND f.model_id IS NOT ?"
+            f" AND m.name <> ''{self._conditions} LIMIT 1",
+            (self._among(), number, *self._values),
+        ).fetchone()
+        if row is None:
+            return
+        if row[0] != model:
+            raise EmbeddingModelMismatch(stored=row[0], current=model)
         raise EmbeddingModelMismatch(
-            stored=f"{model} ({stored[1]:,} dimensions)",
+            stored=f"{model} ({row[1]:,} dimensions)",
             current=f"{model} ({dimensions:,} dimensions)",
         )
 
-    def complete_scores(
-        self,
-        filter: FactFilter,
-        gaps: Sequence[Gap],
-        *,
-        model: str,
-        load: Sequence[str] = (),
-        prepared: bool = False,
-    ) -> Completion:
-        conditions, values = narrowing(filter)
-        with self._db.reading() as connection:
-            numbers = list(scopes.numbers_of(connection, filter.scopes).values())
-            text = TextQuery(connection, numbers, conditions, values, self._postings)
-            completion = Completion(
-                semantic=tuple(_semantic_scores(connection, numbers, gaps, model)),
-                text=tuple(text.scores(gap.query, gap.text) for gap in gaps),
-                reach=tuple(text.reach(gap.query) for gap in gaps),
-            )
-            if all(gap.source is None for gap in gaps):
-                return completion
-            said = TextQuery(connection, numbers, conditions, values, self._postings, SOURCES)
-            return msgspec.structs.replace(
-                completion,
-                source=tuple(said.scores(gap.query, gap.source or ()) for gap in gaps),
-                source_reach=tuple(said.reach(gap.query) for gap in gaps),
-            )
 
-    def _search(
-        self,
-        connection: sqlite3.Connection,
-        numbers: Sequence[int],
-        model: tuple[int, int],
-        filter: FactFilter,
-    ) -> Nearest | None:
-        """Return the search over the codes of these scopes; None without codes of the model."""
-        from edenmem.store.sqlite.search import nearest  # loads numpy
-
-        if self._codes is None:
-            self._codes = nearest.CodeCache()
-        conditions, values = narrowing(filter)
-        allowed = None
-        if conditions:
-            rows = connection.execute(
-                "SELECT f.fact_no FROM facts f WHERE f.scope_id IN (SELECT value FROM json_each(?))"
-                f" AND (f.model_id = ? OR EXISTS ({_STAGED})){conditions}",
-                (json_array(numbers), model[0], model[0], *values),
-            )
-            allowed = [number for (number,) in rows]
-        blocks = [self._codes.block(connection, number, model[0]) for number in numbers]
-        search = nearest.Nearest(connection, blocks, model, allowed)
-        return search if search.total else None
-
-
-def _semantic_scores(
-    connection: sqlite3.Connection, numbers: Sequence[int], gaps: Sequence[Gap], model: str
-) -> list[dict[str, float]]:
-    """Return for each gap the semantic scores of facts with a vector of the model."""
-    wanted = dict.fromkeys(fact_id for gap in gaps for fact_id in gap.semantic)
-    known = vectors.model_of(connection, model, len(gaps[0].vector) // 4) if wanted else None
-    if known is None:
-        return [{} for _ in gaps]
-    from edenmem.store.sqlite.search.nearest import ExactScores  # loads numpy
-
+def _read_ids(connection: sqlite3.Connection, numbers: Collection[int]) -> _Known:
     rows = connection.execute(
-        "SELECT f.id, f.fact_no FROM facts f WHERE f.id IN (SELECT value FROM json_each(?))"
-        " AND f.scope_id IN (SELECT value FROM json_each(?))"
-        f" AND (f.model_id = ? OR EXISTS ({_STAGED}))",
-        (json_array(wanted), json_array(numbers), known, known),
+        "SELECT fact_no, id, unconfirmed > '' FROM facts"
+        " WHERE fact_no IN (SELECT value FROM json_each(?))",
+        (json_array(numbers),),
     )
-    places = dict(rows.fetchall())
-    scorer = ExactScores(connection, (known, len(gaps[0].vector) // 4))
-    return scorer.of(
-        [(gap.vector, {places[id]: id for id in gap.semantic if id in places}) for gap in gaps]
-    )
+    return {number: (fact_id, doubt) for number, fact_id, doubt in rows}
 
 
-def _another_model(
-    connection: sqlite3.Connection,
-    numbers: Sequence[int],
-    filter: FactFilter,
-    model_id: int | None,
-) -> tuple[str, int] | None:
-    """Return name and dimensions of another model among the filter's facts, if any."""
-    conditions, values = narrowing(filter)
-    row: tuple[str, int] | None = connection.execute(
-        "SELECT m.name, m.dimensions FROM facts f JOIN embedding_models m USING (model_id)"
-        " WHERE f.scope_id IN (SELECT value FROM json_each(?)) AND f.model_id IS NOT ?"
-        f" AND m.name <> ''{conditions} LIMIT 1",
-        (json_array(numbers), model_id, *values),
-    ).fetchone()
-    return row
+def _candidates(scores: ListScores) -> list[Candidate]:
+    return [Candidate(fact_id, score) for fact_id, score in scores.found.items()]

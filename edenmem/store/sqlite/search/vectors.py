@@ -159,18 +159,6 @@ class Vectors(Part):
             for row in self._of_model(number, agent_id, model, dimensions):
                 yield codec.fact_from(row)
 
-    def unsearchable(self, scopes_: Sequence[Scope], *, model: str) -> int:
-        with self._db.reading() as connection:
-            among = json_array(scopes.numbers_of(connection, scopes_).values())
-            return sum(
-                connection.execute(
-                    "SELECT count(*) FROM facts f WHERE f.model_id IS ?"
-                    f" AND f.scope_id IN (SELECT value FROM json_each(?)) AND {_NONE_STAGED}",
-                    (number, among, model, None),
-                ).fetchone()[0]
-                for number in _other_models(connection, model, None)
-            )
-
     def _of_model(
         self, model_id: int | None, agent_id: str | None, wanted: str, dimensions: int | None
     ) -> Iterator[Row]:
