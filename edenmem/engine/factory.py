@@ -163,7 +163,7 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
         if files is not None:
             from edenmem.embed.local import LocalEmbedder
 
-            return LocalEmbedder(files)
+            return LocalEmbedder(files, cache=user_cache_folder() / "models")
     return None
 
 
@@ -337,11 +337,11 @@ def _open_stage(source: V1Source, options: V1Options, store: Store | None) -> V1
 def open_query_shelf(settings: Settings) -> QueryFile | None:
     """Return the disk cache of query vectors, or None.
 
-    Local models need no cache: they are as fast as the disk. ``search.query_cache = 0`` disables
-    the cache.
+    Loading a local model takes longer than a command. ``search.query_cache = 0`` disables the
+    cache.
     """
     embedding = settings.embedding
-    if embedder_kind(embedding) != "openai" or not settings.search.query_cache:
+    if embedder_kind(embedding) == "none" or not settings.search.query_cache:
         return None
     from edenmem.embed.query_file import QueryFile
 

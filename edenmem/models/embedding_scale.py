@@ -9,15 +9,13 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """The cosines of one model, and the settings that follow from them.
 
     ``zero`` is the cosine of unrelated texts (None: the lowest of the candidates), ``one`` that of
-    texts with the same meaning. ``floor`` is the minimum cosine of a candidate. ``weight`` is the
-    weight of the semantic score in `convex`, ``min_score`` the minimum score of its results. None:
-    no minimum.
+    texts with the same meaning. ``floor`` is the minimum cosine of a candidate, ``min_score`` the
+    minimum score of a result of `convex`. None: no minimum.
     """
 
     zero: float | None = 0.0
     one: float = 1.0
     floor: float | None = None
-    weight: float = 0.5
     min_score: float | None = None
 
     @property
@@ -49,9 +47,9 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 #: Scales by the model name stored with each vector. Models with reduced dimensions
 #: ("text-embedding-3-small@512") are different vector spaces, which were not measured.
 SCALES = {
-    "all-MiniLM-L6-v2-int8": Scale(floor=0.10),
+    "all-MiniLM-L6-v2-int8": Scale(floor=0.10, min_score=0.15),
     # E5 was trained at a low temperature: unrelated texts have cosines of .7 and more.
-    "multilingual-e5-small-int4": Scale(zero=0.70, one=0.95, floor=0.74, weight=0.6),
+    "multilingual-e5-small-int4": Scale(zero=0.70, one=0.95, floor=0.74, min_score=0.24),
     "text-embedding-3-small": Scale(floor=0.30),  # the platform's score of .65
 }
 

@@ -142,17 +142,17 @@ def rules_of(
     ``text_floor``: text scores are on Lucene's scale, and its floor applies.
     """
     scale = scale_of(model)
-    defaults = effective(settings, model)
+    by_model = effective(settings, model)
     return Rules(
         depth=recipe.depth(settings, top_k),
         scale=scale,
-        weights=_weights(recipe, defaults["semantic_weight"] or 0.0, settings.source_weight),
+        weights=_weights(recipe, settings),
         floors={
-            "semantic": defaults["semantic_floor"] or None,
+            "semantic": by_model["semantic_floor"] or None,
             "text": (settings.text_floor if text_floor else 0.0) or None,
         },
         min_score=(
-            {"convex": defaults["min_score"], "text": settings.text_min_score}.get(recipe.base)
+            {"convex": by_model["min_score"], "text": settings.text_min_score}.get(recipe.base)
             or 0.0
         ),
         rrf_k=settings.rrf_k,
@@ -163,21 +163,17 @@ def rules_of(
 def effective(settings: SearchSettings, model: str) -> dict[str, float | None]:
     """Return the settings that follow from the embedding model unless they are set."""
     scale = scale_of(model)
-    by_model = {
-        "semantic_weight": scale.weight,
-        "semantic_floor": scale.floor_score,
-        "min_score": scale.min_score,
-    }
+    by_model = {"semantic_floor": scale.floor_score, "min_score": scale.min_score}
     configured = {name: getattr(settings, name) for name in by_model}
     return {n: by_model[n] if value is None else value for n, value in configured.items()}
 
 
-def _weights(recipe: Recipe, semantic: float, source: float) -> Weights:
-    """Return the weight of each list; the source has ``source`` times the weight of the words."""
-    if len(recipe.own_lists) == 1:
-        semantic = float(recipe.semantic)
+def _weights(recipe: Recipe, settings: SearchSettings) -> Weights:
+    """Return the weight of each list; that of the source is compared with that of the words."""
+    alone = len(recipe.own_lists) == 1
+    semantic = float(recipe.semantic) if alone else settings.semantic_weight
     words = 1.0 - semantic
-    sources = words * source if recipe.source else 0.0
+    sources = words * settings.source_weight if recipe.source else 0.0
     total = 1.0 + sources
     return {"semantic": semantic / total, "text": words / total, "source": sources / total}
 

@@ -305,12 +305,11 @@ class SearchSettings(_Section, frozen=True, kw_only=True):
     `convex+source` also searches the messages that facts were formed from."""
     top_k: Annotated[int, Meta(ge=1, le=100)] = 10
     """Maximum number of results."""
-    semantic_weight: Share | None = None
-    """Weight of the semantic score in `convex`; the text score has the remaining weight. Unset:
-    the value for the embedding model."""
+    semantic_weight: Share = 0.7
+    """Weight of the semantic score in `convex`; the text score has the remaining weight."""
     min_score: Share | None = None
     """`convex`: minimum score of a result (0 = none). Unset: the value for the embedding model."""
-    text_min_score: Share = 0.0
+    text_min_score: Share = 0.08
     """`text`: minimum score of a result (0 = none)."""
     source_weight: Share = 0.5
     """Stage `source`: weight of a word of the source messages, compared with a word of the fact."""

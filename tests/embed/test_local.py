@@ -137,7 +137,7 @@ async def test_a_file_that_was_tampered_with_is_refused(tmp_path: Path, name: st
     assert "--force-reinstall" in (caught.value.hint or "")
 
 
-def test_the_wheels_are_data_and_nothing_heavy_is_imported_to_look() -> None:
+def test_the_wheel_is_data_and_nothing_heavy_is_imported_to_look() -> None:
     code = (
         "import sys\n"
         "from edenmem.engine.factory import open_embedder\n"
@@ -149,6 +149,31 @@ def test_the_wheels_are_data_and_nothing_heavy_is_imported_to_look() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["", "model.onnx", "weights.bin"])
+async def test_the_saved_graph_gives_the_same_vectors(
+    embedder: LocalEmbedder, tmp_path: Path, damage: str
+) -> None:
+    cache = tmp_path / "models"
+    for saved_ones in (1, 0 if damage else 1, 1):  # saves it, loads it, saves it again if damaged
+        saved = LocalEmbedder(bundled(), threads=1, cache=cache)
+        assert np.allclose(await numbers(saved, *FACTS), await numbers(embedder, *FACTS), atol=1e-4)
+        await saved.close()
+        folders = list(cache.iterdir())
+        assert len(folders) == saved_ones
+        for folder in folders:
+            assert folder.stat().st_mode & 0o077 == 0
+            if damage:
+                (folder / damage).write_bytes(b"damaged")
+
+
+async def test_without_a_writable_cache_the_graph_is_loaded_from_the_wheel(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    embedder = LocalEmbedder(bundled(), threads=1, cache=tmp_path / "file" / "models")
+    assert (await numbers(embedder, "a")).shape == (1, 384)
+    await embedder.close()
 
 
 # -- a folder with another model -----------------------------------------------------------------

