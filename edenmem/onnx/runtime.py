@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ import numpy.typing as npt
 from edenmem.errors import EdenmemError
 
 Numbers = npt.NDArray[Any]
+
+_log = logging.getLogger("edenmem.onnx")
 
 _MOST_THREADS = 4
 #: The name of a saved graph.
@@ -132,15 +135,17 @@ def _open_saved(
                 options.optimized_model_filepath = str(made / _GRAPH)
                 _session(onnxruntime, content, options)
                 made.rename(folder)
-        except Exception:  # noqa: BLE001 - the library raises no narrower kind
+        except Exception as error:  # noqa: BLE001 - the library raises no narrower kind
+            _log.debug("the graph cannot be saved in %s: %s", folder, error)
             return None
     options = _options(onnxruntime, threads)
     options.graph_optimization_level = levels.ORT_DISABLE_ALL
     options.add_session_config_entry("session.disable_prepacking", "1")  # it copies the weights
     try:
         return _session(onnxruntime, str(folder / _GRAPH), options)
-    except Exception:  # noqa: BLE001 - as above
-        shutil.rmtree(folder, ignore_errors=True)  # damaged; saved again the next time
+    except Exception as error:  # noqa: BLE001 - as above
+        _log.debug("the graph in %s is damaged, and saved again the next time: %s", folder, error)
+        shutil.rmtree(folder, ignore_errors=True)
         return None
 
 

@@ -14,119 +14,108 @@ every search, and a minimum can say that nothing is relevant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from edenmem.models.embedding_scale import Scale
 from edenmem.models.search import ListName, Lists, ListScores
 
+#: Scores by fact.
+Scores = dict[str, float]
+
 #: The score of a vector without similarity, (1 + 0) / 2.
 _NO_SIMILARITY = 0.5
 
 
-class Entry(NamedTuple):
-    """The place of a fact in a list: rank from 0, raw score, and the share in [0, 1].
+class Entries(NamedTuple):
+    """One list for the candidates of all lists.
 
-    A rank of None means that the score was completed; the list did not find the fact.
+    ``places`` are the ranks from 0 of the facts that the list found, ``scores`` the raw scores,
+    found or completed, and ``shares`` these on the scale of [0, 1].
     """
 
-    rank: int | None
-    score: float
-    share: float
+    places: Mapping[str, int]
+    scores: Scores
+    shares: Scores
 
-    def passes(self, floor: float | None) -> bool:
-        """Return whether the list found the fact and its score reaches the floor."""
-        return self.rank is not None and (floor is None or self.score >= floor)
+    def passing(self, floor: float | None) -> Collection[str]:
+        """Return the facts that the list found with a score that reaches the floor."""
+        if floor is None:
+            return self.places.keys()
+        return {fact_id for fact_id in self.places if self.scores[fact_id] >= floor}
 
 
-#: The entries of each list by fact, found or completed.
-Entries = Mapping[ListName, Mapping[str, Entry]]
+#: The entries by list.
+Entered = Mapping[ListName, Entries]
 Floors = Mapping[ListName, float | None]
 Weights = Mapping[ListName, float]
-#: The scores of the candidates by fact.
-Scores = dict[str, float]
 
 
-def enter(lists: Lists, names: Sequence[ListName], *, depth: int, scale: Scale) -> Entries:
+def enter(lists: Lists, names: Sequence[ListName], *, depth: int, scale: Scale) -> Entered:
     """Return the entries of the facts in the first ``depth`` of any of the named lists.
 
     A fact has an entry in every list, no matter which list found it: a text without a word of the
     query has the score 0. Only a fact without a vector has no semantic entry.
     """
-    candidates: dict[str, None] = {}
+    places = {name: _places(lists[name].found, depth) for name in names}
+    candidates = dict.fromkeys(fact_id for of in places.values() for fact_id in of)
+    entered: dict[ListName, Entries] = {}
     for name in names:
-        candidates |= dict.fromkeys(islice(lists[name].found, depth))
-    return {
-        name: _semantic(lists[name], candidates, depth, scale)
-        if name == "semantic"
-        else _words(lists[name], candidates, depth)
-        for name in names
-    }
+        every = {**lists[name].completed, **lists[name].found}
+        if name == "semantic":
+            known = {fact_id: every[fact_id] for fact_id in candidates if fact_id in every}
+            shares = _semantic_shares(known, scale)
+        else:
+            known = {fact_id: every.get(fact_id, 0.0) for fact_id in candidates}
+            shares = _word_shares(known, lists[name])
+        entered[name] = Entries(places[name], known, shares)
+    return entered
 
 
-def _semantic(
-    scores: ListScores, candidates: Mapping[str, None], depth: int, scale: Scale
-) -> dict[str, Entry]:
-    known = _known(scores, candidates, depth)
+def _places(found: Mapping[str, float], depth: int) -> dict[str, int]:
+    return {fact_id: place for place, fact_id in enumerate(islice(found, depth))}
+
+
+def _semantic_shares(known: Scores, scale: Scale) -> Scores:
     lowest = highest = _NO_SIMILARITY
     if scale.zero is None and known:
         lowest, highest = min(known.values()), max(known.values())
     if lowest == highest:
         lowest = _NO_SIMILARITY
-    return _ranked(scores, known, depth, {id: scale.share(s, lowest) for id, s in known.items()})
+    return {fact_id: scale.share(score, lowest) for fact_id, score in known.items()}
 
 
-def _words(scores: ListScores, candidates: Mapping[str, None], depth: int) -> dict[str, Entry]:
-    known = dict.fromkeys(candidates, 0.0) | _known(scores, candidates, depth)
+def _word_shares(known: Scores, scores: ListScores) -> Scores:
     whole = scores.whole or max(scores.found.values(), default=0.0) or 1.0
-    shares = {
-        id: min(1.0, score / whole) * scores.coverage.get(id, 1.0) for id, score in known.items()
-    }
-    return _ranked(scores, known, depth, shares)
+    shares = {fact_id: min(1.0, score / whole) for fact_id, score in known.items()}
+    if scores.coverage:
+        shares = {id: share * scores.coverage.get(id, 0.0) for id, share in shares.items()}
+    return shares
 
 
-def _known(scores: ListScores, candidates: Mapping[str, None], depth: int) -> Scores:
-    every = {**scores.completed, **scores.found}
-    return {fact_id: every[fact_id] for fact_id in candidates if fact_id in every}
-
-
-def _ranked(scores: ListScores, known: Scores, depth: int, shares: Scores) -> dict[str, Entry]:
-    places = {fact_id: place for place, fact_id in enumerate(islice(scores.found, depth))}
-    return {id: Entry(places.get(id), score, shares[id]) for id, score in known.items()}
-
-
-def weigh(entries: Entries, weights: Weights) -> Scores:
+def weigh(entered: Entered, weights: Weights) -> Scores:
     """Add up the shares of each candidate, times the weights of the lists."""
     sums: Scores = {}
-    for name, of in entries.items():
+    for name, of in entered.items():
         weight = weights[name]
-        for fact_id, entry in of.items():
-            sums[fact_id] = sums.get(fact_id, 0.0) + weight * entry.share
+        for fact_id, share in of.shares.items():
+            sums[fact_id] = sums.get(fact_id, 0.0) + weight * share
     return sums
 
 
-def rrf(entries: Entries, k: int, floors: Floors) -> Scores:
+def rrf(entered: Entered, k: int, floors: Floors) -> Scores:
     """Score by Σ 1 / (k + rank) over the lists whose floor a fact passes, ranks from 0.
 
     The sum is divided by the highest possible sum of two lists, 2 / k.
     """
     sums: Scores = {}
-    for name, of in entries.items():
-        for fact_id, entry in of.items():
-            if entry.rank is not None and entry.passes(floors.get(name)):
-                sums[fact_id] = sums.get(fact_id, 0.0) + k / (2 * (k + entry.rank))
-    return {fact_id: min(1.0, score) for fact_id, score in sums.items()}
-
-
-def passing(entries: Entries, floors: Floors) -> set[str]:
-    """Return the facts that pass the floor of at least one list."""
-    return {
-        fact_id
-        for name, of in entries.items()
-        for fact_id, entry in of.items()
-        if entry.passes(floors.get(name))
-    }
+    for name, of in entered.items():
+        admitted = of.passing(floors.get(name))
+        for fact_id, place in of.places.items():
+            part = k / (2 * (k + place)) if fact_id in admitted else 0.0
+            sums[fact_id] = min(1.0, sums.get(fact_id, 0.0) + part)
+    return sums
 
 
 def best_first(scores: Scores) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -13,18 +13,7 @@ from edenmem.errors import UsageError
 from edenmem.invalid import nearest_word
 from edenmem.models.embedding_scale import Scale, scale_of
 from edenmem.models.search import ListName, Lists
-from edenmem.search.fusion import (
-    Entries,
-    Entry,
-    Floors,
-    Scores,
-    Weights,
-    best_first,
-    enter,
-    passing,
-    rrf,
-    weigh,
-)
+from edenmem.search.fusion import Entered, Entries, Floors, Weights, best_first, enter, rrf, weigh
 from edenmem.search.ranking import Cut, Explanation, Pool, ScoredFact
 from edenmem.settings.schema import SearchSettings
 
@@ -185,23 +174,28 @@ def fuse(recipe: Recipe, lists: Lists, rules: Rules) -> Pool:
     words keeps a semantic score below the floor. If a list is empty, no score exceeds the weights
     of the others: a match in one way only is less evidence.
     """
-    entries = enter(lists, recipe.lists, depth=rules.depth, scale=rules.scale)
-    scores = score(recipe, entries, rules)
-    admitted = passing(entries, rules.floors)
+    entered = enter(lists, recipe.lists, depth=rules.depth, scale=rules.scale)
+    if recipe.base == "rrf":
+        scores = rrf(entered, rules.rrf_k, rules.floors)
+    else:
+        scores = weigh(entered, rules.weights)
+    admitted = set[str]().union(
+        *(of.passing(rules.floors.get(name)) for name, of in entered.items())
+    )
     hits: list[ScoredFact] = []
     cuts: list[Cut] = []
     for fact_id in best_first(scores):
-        rank = len(hits) + 1
-        fused = partial(_explain, recipe, rules, entries, scores, fact_id, rank)
-        hit = ScoredFact(fact_id=fact_id, score=scores[fact_id], fused=fused)
+        score = scores[fact_id]
+        fused = partial(_explain, recipe, rules, entered, fact_id, score, len(hits) + 1)
+        hit = ScoredFact(fact_id=fact_id, score=score, fused=fused)
         if fact_id not in admitted:
-            below = [name for name, of in entries.items() if _is_found(of, fact_id)]
-            cuts.append(Cut(hit, below[0], partial(_below_floors, entries, rules, fact_id, below)))
-        elif hit.score < rules.min_score:
-            why = f"score {hit.score:.3f} is below the minimum {rules.min_score:g}"
+            below = next(name for name, of in entered.items() if fact_id in of.places)
+            cuts.append(Cut(hit, below, partial(_below_floors, entered, rules, fact_id)))
+        elif score < rules.min_score:
+            why = f"score {score:.3f} is below the minimum {rules.min_score:g}"
             cuts.append(Cut(hit, MIN_SCORE, why))
-        elif recipe.base == "rrf" and _raw(rules, hit.score) < rules.rrf_floor:
-            why = f"raw RRF {_raw(rules, hit.score):.4f} is below {rules.rrf_floor:g}"
+        elif recipe.base == "rrf" and _raw(rules, score) < rules.rrf_floor:
+            why = f"raw RRF {_raw(rules, score):.4f} is below {rules.rrf_floor:g}"
             cuts.append(Cut(hit, "fusion", why))
         else:
             hits.append(hit)
@@ -212,60 +206,49 @@ def fuse(recipe: Recipe, lists: Lists, rules: Rules) -> Pool:
 MIN_SCORE = "relevance"
 
 
-def score(recipe: Recipe, entries: Entries, rules: Rules) -> Scores:
-    """Return the scores of the candidates, whether they pass the floors or not."""
-    if recipe.base == "rrf":
-        found = dict.fromkeys((id for of in entries.values() for id in of), 0.0)
-        return found | rrf(entries, rules.rrf_k, rules.floors)
-    return weigh(entries, rules.weights)
-
-
 def _raw(rules: Rules, score: float) -> float:
     """Return the sum of RRF, at most 2 / k (0.033 for k = 60), which its floor refers to."""
     return 2 * score / rules.rrf_k
 
 
-def _is_found(of: Mapping[str, Entry], fact_id: str) -> bool:
-    return fact_id in of and of[fact_id].rank is not None
-
-
-def _below_floors(entries: Entries, rules: Rules, fact_id: str, below: Sequence[ListName]) -> str:
+def _below_floors(entered: Entered, rules: Rules, fact_id: str) -> str:
     return "; ".join(
-        f"{name} score {entries[name][fact_id].score:.3f} is below the threshold"
-        f" {rules.floors[name]:g}"
-        for name in below
+        f"{name} score {of.scores[fact_id]:.3f} is below the threshold {rules.floors[name]:g}"
+        for name, of in entered.items()
+        if fact_id in of.places
     )
 
 
 def _explain(
-    recipe: Recipe, rules: Rules, entries: Entries, scores: Scores, fact_id: str, rank: int
+    recipe: Recipe, rules: Rules, entered: Entered, fact_id: str, score: float, rank: int
 ) -> Explanation:
     """Return the figures of the lists and of the fusion for one fact."""
-    own = {name: of[fact_id] for name, of in entries.items() if fact_id in of}
+    own = {name: of for name, of in entered.items() if fact_id in of.scores}
     said: Explanation = {
-        name: _explain_entry(entry, rules.floors.get(name)) for name, entry in own.items()
+        name: _explain_entry(of, fact_id, rules.floors.get(name)) for name, of in own.items()
     }
     figures: dict[str, Any] = {
         "rank": rank,
         "recipe": recipe.base,
-        "score": scores[fact_id],
+        "score": score,
         "threshold": rules.min_score or None,
     }
     if recipe.base == "rrf":
-        figures |= {"k": rules.rrf_k, "raw": _raw(rules, scores[fact_id])}
+        figures |= {"k": rules.rrf_k, "raw": _raw(rules, score)}
         figures["threshold"] = rules.rrf_floor or None
-    elif len(entries) > 1:
-        figures["parts"] = {name: rules.weights[name] * own[name].share for name in own}
-        figures |= {f"{name}_weight": rules.weights[name] for name in entries if name != "text"}
+    elif len(entered) > 1:
+        figures["parts"] = {n: rules.weights[n] * of.shares[fact_id] for n, of in own.items()}
+        figures |= {f"{name}_weight": rules.weights[name] for name in entered if name != "text"}
     return {**said, "fusion": figures}
 
 
-def _explain_entry(entry: Entry, floor: float | None) -> dict[str, Any]:
+def _explain_entry(of: Entries, fact_id: str, floor: float | None) -> dict[str, Any]:
+    place = of.places.get(fact_id)
     figures = {
-        "rank": None if entry.rank is None else entry.rank + 1,
-        "score": entry.score,
+        "rank": None if place is None else place + 1,
+        "score": of.scores[fact_id],
         "threshold": floor,
-        "passed": entry.passes(floor),
-        "normalized": entry.share,
+        "passed": fact_id in of.passing(floor),
+        "normalized": of.shares[fact_id],
     }
-    return figures if entry.rank is not None else {**figures, "completed": True}
+    return figures if place is not None else {**figures, "completed": True}

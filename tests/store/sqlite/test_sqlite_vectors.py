@@ -22,7 +22,7 @@ from edenmem.models.search import SCORE_DECIMALS, FactFilter
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.core.scopes import states_of
 from edenmem.store.sqlite.memory.vectors import check_vector, code_of
-from edenmem.store.sqlite.search.nearest import Block, CodeCache
+from edenmem.store.sqlite.search.nearest import Block, CodeCache, ExactScores
 from tests.support.builders import NOW, ago, change_set, make_fact
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit
@@ -231,17 +231,18 @@ def test_kept_codes_are_bounded(opened: SqliteStore) -> None:
     for scope in scopes:
         add_fact(opened, scope, embedding=random_unit(1, 64), embedding_model="m")
     with opened.connections.reading() as connection:
+        scorer = ExactScores(connection, (1, 64))
         first, second, third, fourth, _ = states_of(connection, scopes).values()
-        size = CodeCache().block(connection, first, 1).size
+        size = CodeCache().block(scorer, first).size
         cache = CodeCache(limit=3 * size)
         blocks: list[Block] = [
-            cache.block(connection, n, 1) for n in (first, second, third, first, fourth)
+            cache.block(scorer, n) for n in (first, second, third, first, fourth)
         ]
-        assert cache.block(connection, first, 1) is blocks[0]
-        assert cache.block(connection, fourth, 1) is blocks[4]
-        assert cache.block(connection, second, 1) is not blocks[1]
+        assert cache.block(scorer, first) is blocks[0]
+        assert cache.block(scorer, fourth) is blocks[4]
+        assert cache.block(scorer, second) is not blocks[1]
         tiny = CodeCache(limit=1)
-        assert len(tiny.block(connection, first, 1).facts) == 1
+        assert len(tiny.block(scorer, first).facts) == 1
 
 
 @pytest.mark.slow

@@ -38,16 +38,21 @@ _NO_FACTS: Numbers = np.zeros(0, np.int64)
 
 
 class Block(NamedTuple):
-    """The codes of one scope and model: fact numbers, and rows of 64-bit words."""
+    """The codes of one scope and model: fact numbers, and rows of 64-bit words.
+
+    A small block has the vectors too, as rows of length 1.
+    """
 
     facts: Numbers
     words: Words
     ones: Scores
+    vectors: Exact | None = None
 
     @property
     def size(self) -> int:
         """Return the size in bytes."""
-        return self.facts.nbytes + self.words.nbytes + self.ones.nbytes
+        vectors = 0 if self.vectors is None else self.vectors.nbytes
+        return self.facts.nbytes + self.words.nbytes + self.ones.nbytes + vectors
 
 
 class _Known(NamedTuple):
@@ -62,8 +67,7 @@ class CodeCache:
     """Codes as arrays by scope and model, as long as the revision of the scope is the same.
 
     If codes were only added since, only those are read, and writes of other processes are never
-    missed. Bounded; the least recently used
-    block goes first.
+    missed. Bounded; the least recently used block goes first.
     """
 
     def __init__(self, limit: int = 128 * 1024 * 1024) -> None:
@@ -72,8 +76,9 @@ class CodeCache:
         self._blocks: OrderedDict[tuple[int, int], _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def block(self, connection: sqlite3.Connection, scope: State, model_id: int) -> Block:
+    def block(self, scorer: ExactScores, scope: State) -> Block:
         """Return the codes of a scope, whose state was read in the same transaction."""
+        connection, model_id = scorer.connection, scorer.model_id
         scope_id, revision, codes_revision, _ = scope
         key = (scope_id, model_id)
         with self._lock:
@@ -82,9 +87,11 @@ class CodeCache:
                 self._blocks.move_to_end(key)
                 return known.block
         if known is not None and known.codes_revision == codes_revision:
-            block = _append_new(connection, scope_id, model_id, known.block)
+            block, old = _append_new(connection, scope_id, model_id, known.block), known.block
         else:
-            block = _read_block(connection, scope_id, model_id)
+            block, old = _read_block(connection, scope_id, model_id), None
+        if 0 < len(block.facts) <= _SMALL:
+            block = block._replace(vectors=_vectors_of(scorer, block, old))
         with self._lock:
             self._drop(key)
             if block.size <= self._limit:
@@ -132,6 +139,14 @@ def _read_block(
     return Block(np.array(numbers, dtype=np.int64), words, ones)
 
 
+def _vectors_of(scorer: ExactScores, block: Block, old: Block | None) -> Exact | None:
+    """Return the vectors of a block, which may begin with the facts of an earlier one."""
+    if old is None or old.vectors is None:
+        return scorer.unit_rows(block.facts)
+    more = scorer.unit_rows(block.facts[len(old.facts) :])
+    return None if more is None else np.concatenate([old.vectors, more])
+
+
 def words_of(codes: npt.NDArray[np.uint8]) -> Words:
     """Return code bytes as columns of 64-bit words, so that sums run along memory."""
     if codes.shape[1] % 8:
@@ -142,12 +157,16 @@ def words_of(codes: npt.NDArray[np.uint8]) -> Words:
 def among(block: Block, only: Numbers) -> Block:
     """Return the part of a block with facts in a sorted list."""
     kept = np.isin(block.facts, only, assume_unique=True)
-    return Block(block.facts[kept], block.words[:, kept], block.ones[kept])
+    vectors = None if block.vectors is None else block.vectors[kept]
+    return Block(block.facts[kept], block.words[:, kept], block.ones[kept], vectors)
 
 
 #: Compared exactly: this many times the limit, and at least this many.
 OVERSAMPLING = 4
 FEWEST_EXACT = 400
+
+#: Blocks of up to this many facts keep their vectors: all are compared at once, without a read.
+_SMALL = 512
 
 _QUERY_BITS = 4
 #: A dimension this many times larger than nearly all others is not clipped: such a query uses twice
@@ -233,6 +252,11 @@ def _products(matrix: Exact, queries: Exact) -> Exact:
     return np.stack([np.vecdot(matrix, query) for query in queries], axis=1)
 
 
+def _scores(cosines: Exact) -> Exact:
+    rounded: Exact = np.round((1 + np.clip(cosines, -1, 1)) / 2, SCORE_DECIMALS)
+    return rounded
+
+
 def _sort_unique(numbers: Numbers) -> Numbers:
     """Sort and remove duplicates.
 
@@ -282,11 +306,20 @@ class ExactScores:
     """
 
     def __init__(self, connection: sqlite3.Connection, model: tuple[int, int]) -> None:
-        self._db = connection
-        self._model_id, self._dimensions = model
+        self.connection = connection
+        self.model_id, self._dimensions = model
         (self._any_staged,) = connection.execute(
             "SELECT EXISTS (SELECT 1 FROM vectors_beside)"
         ).fetchone()
+
+    def unit_rows(self, facts: Numbers) -> Exact | None:
+        """Return the vectors of facts as rows of length 1; None if one is missing."""
+        found = {number: vector for rows in self._vectors(facts) for number, vector in rows}
+        try:
+            vectors = [found[number] for number in facts.tolist()]
+        except KeyError:
+            return None
+        return unit_queries(vectors) if vectors else np.zeros((0, self._dimensions))
 
     def score(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
         """Return (1 + cosine) / 2 of each fact (row) with each query (column)."""
@@ -298,35 +331,29 @@ class ExactScores:
             lengths = np.sqrt(np.vecdot(matrix, matrix))
             cosines = _products(matrix, queries) / lengths[:, None]
             numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
-            scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, SCORE_DECIMALS))
+            scores.append(_scores(cosines))
         return np.concatenate(numbers), np.concatenate(scores)
 
     def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
         for start in range(0, len(facts), _SCAN):
             wanted = json_array(facts[start : start + _SCAN].tolist())
-            staged = (wanted, self._model_id)
-            rows = self._db.execute(_STAGED, staged).fetchall() if self._any_staged else []
+            staged = (wanted, self.model_id)
+            rows = self.connection.execute(_STAGED, staged).fetchall() if self._any_staged else []
             found = {row[0] for row in rows}
             if len(found) < min(_SCAN, len(facts) - start):
-                rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]
+                rows += [
+                    row for row in self.connection.execute(_OWN, (wanted,)) if row[0] not in found
+                ]
             yield rows
 
 
 class Nearest:
-    """The nearest facts among blocks, in one read transaction.
-
-    ``model`` is the number and the dimensions of the model.
-    """
+    """The nearest facts among blocks, in one read transaction."""
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        blocks: Sequence[Block],
-        model: tuple[int, int],
-        allowed: Sequence[int] | None,
+        self, scorer: ExactScores, blocks: Sequence[Block], allowed: Sequence[int] | None
     ) -> None:
-        self._dimensions = model[1]
-        self._scorer = ExactScores(connection, model)
+        self._scorer = scorer
         self._blocks = [block for block in blocks if len(block.facts)]
         if allowed is not None:
             only = np.sort(np.array(allowed, dtype=np.int64))
@@ -346,7 +373,11 @@ class Nearest:
         Scores below ``floor`` are left out.
         """
         self._queries = unit_queries(vectors)
-        if exact or len(self._facts) <= max(2 * limit, _FIRST):
+        rows = [block.vectors for block in self._blocks if block.vectors is not None]
+        if len(rows) == len(self._blocks):
+            cosines = _products(np.concatenate(rows), self._queries)
+            self._known = self._facts, _scores(cosines)
+        elif exact or len(self._facts) <= max(2 * limit, _FIRST):
             self._known = self._scorer.score(np.sort(self._facts), self._queries)
         else:
             self._known = self._likely(self._queries, limit, floor)
@@ -356,16 +387,15 @@ class Nearest:
     def scores(self, vector: int, facts: Collection[int]) -> dict[int, float]:
         """Return the scores of those facts that have a vector, for a vector of `best`."""
         assert self._known is not None
-        wanted = np.array(sorted(facts), np.int64)
-        wanted = wanted[np.isin(wanted, self._facts, assume_unique=True)]
-        numbers, scores = self._known
-        place = np.isin(numbers, wanted, assume_unique=True)
-        found = _pairs(numbers[place], scores[place, vector])
-        others = wanted[np.isin(wanted, numbers, assume_unique=True, invert=True)]
-        if len(others):
-            more, scores = self._scorer.score(others, self._queries[vector : vector + 1])
-            found |= _pairs(more, scores[:, 0])
-        return found
+        numbers, known = self._known
+        found = _pairs(numbers, known[:, vector])
+        scores = {number: found[number] for number in facts if number in found}
+        if len(scores) < len(facts) and len(found) < len(self._facts):
+            others = np.array(sorted(set(facts).difference(found)), np.int64)
+            others = others[np.isin(others, self._facts, assume_unique=True)]
+            more, exact = self._scorer.score(others, self._queries[vector : vector + 1])
+            scores |= _pairs(more, exact[:, 0])
+        return scores
 
     def _likely(self, queries: Exact, limit: int, floor: float) -> tuple[Numbers, Exact]:
         """Return the exact scores of the facts with the highest estimates.
@@ -413,7 +443,7 @@ class Nearest:
         bar = max(floor, float(scores[best[limit - 1]])) if len(best) >= limit else floor
         errors = np.sort(guesses[places[best]] - (2 * scores[best] - 1))
         astray = float(errors[len(errors) // 2])
-        return 2 * bar - 1 - _MARGIN / math.sqrt(self._dimensions) + min(0.0, astray)
+        return 2 * bar - 1 - _MARGIN / math.sqrt(self._queries.shape[1]) + min(0.0, astray)
 
     def _score_exactly(
         self,

@@ -228,12 +228,12 @@ class _Search:
         self, questions: Sequence[Question], model: str, limit: int, *, exact: bool, floor: float
     ) -> _Way:
         """Return the lists of the facts with the nearest vectors of a model."""
-        from edenmem.store.sqlite.search.nearest import Nearest  # loads numpy
+        from edenmem.store.sqlite.search.nearest import ExactScores, Nearest  # loads numpy
 
         dimensions = len(questions[0].vector) // 4
         number = vectors.model_of(self._db, model, dimensions) if model else None
-        codes = self._part.codes
-        blocks = [codes.block(self._db, state, number or -1) for state in self._states]
+        scorer = ExactScores(self._db, (number or -1, dimensions))
+        blocks = [self._part.codes.block(scorer, state) for state in self._states]
         having = sum(len(block.facts) for block in blocks)
         self.without_vector = sum(state.facts for state in self._states) - having
         if number is None or not having:
@@ -241,7 +241,7 @@ class _Search:
             none: list[dict[int, float]] = [{} for _ in questions]
             return _Way(none, lambda place, facts: {}, [0.0] * len(questions))
         allowed = self._numbers_of(number) if self._conditions else None
-        nearest = Nearest(self._db, blocks, (number, dimensions), allowed)
+        nearest = Nearest(scorer, blocks, allowed)
         found = nearest.best([one.vector for one in questions], limit, exact=exact, floor=floor)
         return _Way(found, nearest.scores, [0.0] * len(questions))
 
