@@ -845,6 +845,36 @@ class MemoryService:
         view = await in_thread(current_view, self._store, session, agents[0], speaker=speaker)
         return await self._searcher.search(queries, view.reads, top_k=top_k)
 
+    async def all_about(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        session_id: str | None = None,
+    ) -> SearchReport:
+        """Find every fact that names a person or thing, oldest first, without a limit.
+
+        Args:
+            name: The name; a fact must have all of its words.
+            scopes: The scopes to search.
+            since: Only facts said at or after this time.
+            until: Only facts said before this time.
+            session_id: Only facts from this session.
+        """
+        from edenmem.engine.search.about import all_about
+
+        return await in_thread(
+            all_about,
+            self._runtime,
+            name,
+            scopes,
+            since=since,
+            until=until,
+            session_id=session_id,
+        )
+
     # -- for one agent and user ----------------------------------------------------------------
 
     async def memory_for(

@@ -95,12 +95,12 @@ def _word_shares(known: Scores, scores: ListScores) -> Scores:
 
 
 def weigh(entered: Entered, weights: Weights) -> Scores:
-    """Add up the shares of each candidate, times the weights of the lists."""
+    """Add up the shares of each candidate, times the weights of the lists; at most 1."""
     sums: Scores = {}
     for name, of in entered.items():
         weight = weights[name]
         for fact_id, share in of.shares.items():
-            sums[fact_id] = sums.get(fact_id, 0.0) + weight * share
+            sums[fact_id] = min(1.0, sums.get(fact_id, 0.0) + weight * share)
     return sums
 
 

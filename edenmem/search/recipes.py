@@ -110,8 +110,8 @@ def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers by which a recipe scores: from the settings, else from the embedding model.
 
-    ``weights`` of the lists; the sum is 1. ``floors`` are the minimum scores of the lists.
-    ``min_score`` is the minimum score of a result before the later stages.
+    ``weights`` of the lists; the sum without the source is 1. ``floors`` are the minimum scores of
+    the lists. ``min_score`` is the minimum score of a result before the later stages.
     """
 
     depth: int
@@ -158,13 +158,12 @@ def effective(settings: SearchSettings, model: str) -> dict[str, float | None]:
 
 
 def _weights(recipe: Recipe, settings: SearchSettings) -> Weights:
-    """Return the weight of each list; that of the source is compared with that of the words."""
+    """Return the weight of each list; words of the source add to those of the fact."""
     alone = len(recipe.own_lists) == 1
     semantic = float(recipe.semantic) if alone else settings.semantic_weight
     words = 1.0 - semantic
     sources = words * settings.source_weight if recipe.source else 0.0
-    total = 1.0 + sources
-    return {"semantic": semantic / total, "text": words / total, "source": sources / total}
+    return {"semantic": semantic, "text": words, "source": sources}
 
 
 def fuse(recipe: Recipe, lists: Lists, rules: Rules) -> Pool:

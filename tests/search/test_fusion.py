@@ -164,7 +164,7 @@ def test_scores_are_shares_and_every_candidate_is_kept_or_cut(
 ) -> None:
     every = {"semantic": listed(semantic), "text": listed(text), "source": listed(source)}
     lists: Lists = {key: every[key] for key in recipe(name).lists}
-    weights = {"semantic": 0.5, "text": 0.3, "source": 0.2}
+    weights = {"semantic": 0.7, "text": 0.3, "source": 0.2}
     pool = fused(lists, name, weights=weights, floors={"semantic": 0.65}, min_score=0.1)
     assert all(0 <= hit.score <= 1 for hit in pool.hits)
     assert [hit.score for hit in pool.hits] == sorted(scores(pool).values(), reverse=True)

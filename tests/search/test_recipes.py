@@ -88,8 +88,8 @@ def test_the_words_of_the_source_have_a_weight_of_their_own() -> None:
     settings = SearchSettings(semantic_weight=0.6, source_weight=0.5)
     for name, weights in (
         ("convex", (0.6, 0.4, 0)),
-        ("convex+source", (0.6 / 1.2, 0.4 / 1.2, 0.2 / 1.2)),
-        ("text+source", (0, 2 / 3, 1 / 3)),
+        ("convex+source", (0.6, 0.4, 0.2)),
+        ("text+source", (0, 1, 0.5)),
         ("semantic", (1, 0, 0)),
     ):
         rules = rules_of(recipe(name), settings, model="m", top_k=10, text_floor=False)

@@ -248,6 +248,10 @@ def search(
         str | None,
         typer.Option("--why-not", metavar="FACT", help="Explain why this fact is not found."),
     ] = None,
+    about: Annotated[
+        str | None,
+        typer.Option("--all-about", metavar="NAME", help="List all facts with this name, by time."),
+    ] = None,
 ) -> None:
     """Find facts by meaning and by words.
 
@@ -258,6 +262,7 @@ def search(
     edenmem search "paste or glue" --agent mira --user lena --explain
     edenmem search "paste glue" --agent mira --why-not 6b02
     edenmem search lanterns --agent mira --in facts,reflections,texts
+    edenmem search --all-about "Otto" --agent mira --user lena
     """
     run = invocation(ctx)
     places = parse_within(within or ["facts"])
@@ -272,12 +277,21 @@ def search(
         "--explain": explain or None,
         "--vectors": vectors or None,
         "--why-not": why_not,
+        "--all-about": about,
     }
     for option, value in of_facts.items():
-        shown_alone = option in ("--explain", "--vectors", "--why-not")
+        shown_alone = option in ("--explain", "--vectors", "--why-not", "--all-about")
         if value is not None and ("facts" not in places or (shown_alone and len(places) > 1)):
             raise UsageError(f"{option} applies only to facts", hint=f"remove --in or {option}")
     begin, end = options.period(since, until)
+    if about is not None:
+        of_searches = {"QUERY": queries, "--limit": top_k, **of_facts, "--all-about": None}
+        if others := [
+            option for option, value in of_searches.items() if value and option != "--vectors"
+        ]:
+            raise UsageError(f"--all-about lists every fact: remove {', '.join(others)}")
+        _list_all_about(run, about, agent, owners, kinds, session, (begin, end), vectors=vectors)
+        return
     texts = list(queries or ()) or [ask_text("query", "QUERY")]
     if len(texts) > 3:
         raise UsageError(
@@ -323,6 +337,38 @@ def search(
     is_user_named = owners.user or owners.account or kinds
     if not (report.hits or report.passages or run.out.is_data or is_user_named):
         _note_users(run, chosen)
+
+
+def _list_all_about(
+    run: Invocation,
+    name: str,
+    agent: str | None,
+    owners: options.Owners,
+    kinds: list[ScopeKind] | None,
+    session: str | None,
+    period: tuple[datetime | None, datetime | None],
+    *,
+    vectors: bool,
+) -> None:
+    """Print all facts with a name, oldest first."""
+    chosen = choose_agent(run, agent)
+    scopes = run.service.scopes.readable(chosen, **choose_reader(run, chosen, owners, kinds))
+    session_id = run.resolver.session(session).id if session else None
+    since, until = period
+    report = run.serve(
+        lambda service: service.all_about(
+            name, scopes, since=since, until=until, session_id=session_id
+        )
+    )
+    for notice in report.notices:
+        run.out.note(notice)
+    run.out.listing(
+        report.hits,
+        lambda hits: _columns(run)(hits)[1:],
+        data=lambda hit: to_data(hit.fact, vectors=vectors),
+        empty="nothing found",
+        header=keys_of(Fact, vectors=vectors),
+    )
 
 
 def _note_users(run: Invocation, agent: Agent) -> None:
