@@ -76,7 +76,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     """The candidates of some questions, in their order.
 
     ``unconfirmed`` are the facts in doubt among them. ``without_vector`` is the number of facts in
-    the searched scopes, whatever their time or session, without a vector of the model; 0 if no
+    the searched scopes, without regard to time and session, without a vector of the model; 0 if no
     question has a vector. ``facts`` are those that the store had to read, without their vectors.
     """
 

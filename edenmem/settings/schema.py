@@ -309,7 +309,7 @@ class SearchSettings(_Section, frozen=True, kw_only=True):
     """Weight of the semantic score in `convex`; the text score has the remaining weight."""
     min_score: Share | None = None
     """`convex`: minimum score of a result (0 = none). Unset: the value for the embedding model."""
-    text_min_score: Share = 0.08
+    text_min_score: Share = 0.05
     """`text`: minimum score of a result (0 = none)."""
     source_weight: Share = 0.5
     """Stage `source`: weight of a word of the source messages, compared with a word of the fact."""

@@ -292,7 +292,7 @@ def test_the_floor_in_force_is_shown_with_its_reason(cli: Cli) -> None:
     named = (*endpoint, "--set", "embedding.model=somebodys")
     small = shown(*endpoint)
     assert small == (0.65, "default, by the model text-embedding-3-small")
-    assert shown(*named) == (None, "default, no floor is known for the model somebodys")
+    assert shown(*named) == (None, "default, no scale is known for the model somebodys")
     assert shown(*named, "--set", "search.semantic_floor=0.6") == (0.6, "--set")
     none = shown("--set", "embedding.provider=none")
     assert none == (None, "default, by the embedding model, but none is configured")
