@@ -407,7 +407,9 @@ def test_each_list_has_the_scores_of_what_the_others_found(store: Store) -> None
             if name == "text" and not lists[name].whole:
                 continue  # Atlas
             expected = {id: score for id, score in every.found.items() if id in union}
-            assert {**lists[name].completed, **lists[name].found} == pytest.approx(expected, abs=1e-6)
+            assert {**lists[name].completed, **lists[name].found} == pytest.approx(
+                expected, abs=1e-6
+            )
     assert both.without_vector == 2
 
 
