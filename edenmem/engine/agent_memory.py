@@ -109,9 +109,7 @@ class AgentMemory:
         """
         texts = (queries,) if isinstance(queries, str) else queries
         access = await in_thread(self._access)
-        return await self._searcher.search(
-            texts, access.view.reads, top_k=top_k, explain=explain
-        )
+        return await self._searcher.search(texts, access.view.reads, top_k=top_k, explain=explain)
 
     async def context(
         self, *, message: str | None = None, recall: RecallMode | None = None

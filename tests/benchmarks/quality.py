@@ -1,9 +1,9 @@
 """``python -m tests.benchmarks.quality``: how well each recipe finds what it should.
 
-Measures on our own labeled set, with ``--sources`` on the set whose facts have source messages, or
-with ``--locomo PATH`` on LoCoMo's published file, with the local embedding model, in a temporary
-SQLite store. With ``--rerank-path FOLDER``, or ``--rerank-url URL --rerank-model NAME`` (and a key
-in ``EDENMEM_SEARCH_RERANK_API_KEY``), also with a reranker.
+Measures on a labeled set of our own (``--set``; "sources" has facts with source messages), or with
+``--locomo PATH`` on LoCoMo's published file, with the local embedding model, in a temporary SQLite
+store. With ``--rerank-path FOLDER``, or ``--rerank-url URL --rerank-model NAME`` (and a key in
+``EDENMEM_SEARCH_RERANK_API_KEY``), also with a reranker.
 
 ``--save FILE`` keeps the nDCG of each query, and ``--against FILE`` compares with what an earlier
 version kept: the difference of the means, with a confidence interval from a paired bootstrap.
@@ -18,7 +18,8 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,14 @@ from tests.benchmarks import labels, locomo
 from tests.support.intervals import paired_bootstrap
 from tests.support.runtime import make_runtime
 
+#: The labeled sets of our own, by name.
+SETS: dict[str, Callable[[], labels.Labeled]] = {
+    "own": labels.own,
+    "sources": labels.with_sources,
+    "town": labels.town,
+    "long": labels.long,
+    "turns": partial(labels.long, "turns"),
+}
 SETTINGS = Settings(embedding=EmbeddingSettings(provider="local"))
 #: Stages, each alone after the default fusion, and those that a reranker goes with.
 STAGED = ("convex+recency", "convex+mmr")
@@ -116,18 +125,19 @@ async def _gains(
     """Return the nDCG of each query that has an answer, by fusion."""
     plans = [recipe(name) for name in fusions]
     depth = max(plan.depth(search, CUTOFF) for plan in plans)
-    found, ability = await evaluator.candidates(queries, plans, depth=depth)
-    return {
-        plan.name: {
+    base = await evaluator.candidates(queries, plans, depth=depth)
+    gains: dict[str, dict[str, float]] = {}
+    for plan in plans:
+        rules = base.rules(plan, search, CUTOFF)
+        gains[plan.name] = {
             # Two people may ask the same.
             f"{number} {each.query.query}": ndcg(
-                ranking(plan, each, search, ability, top_k=CUTOFF), each.query.relevant, k=CUTOFF
+                ranking(plan, each, rules, top_k=CUTOFF), each.query.relevant, k=CUTOFF
             )
-            for number, each in enumerate(found)
+            for number, each in enumerate(base.found)
             if each.query.relevant
         }
-        for plan in plans
-    }
+    return gains
 
 
 class Difference(NamedTuple):
@@ -249,9 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default="observations",
         help="what is a fact in LoCoMo (default: observations)",
     )
-    parser.add_argument(
-        "--sources", action="store_true", help="the set whose facts have source messages"
-    )
+    parser.add_argument("--set", choices=SETS, default="own", help="the labeled set (default: own)")
     parser.add_argument(
         "--source-weight", type=float, default=None, metavar="W", help="search.source_weight"
     )
@@ -271,8 +279,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.source_weight is not None:
         search = msgspec.structs.replace(search, source_weight=options.source_weight)
     try:
-        own = labels.with_sources if options.sources else labels.own
-        data = locomo.load(options.locomo, unit=options.unit) if options.locomo else own()
+        chosen = SETS[options.set]
+        data = locomo.load(options.locomo, unit=options.unit) if options.locomo else chosen()
     except (OSError, locomo.LocomoError) as error:
         parser.error(str(error))
     with tempfile.TemporaryDirectory(prefix="edenmem-quality-") as folder:
