@@ -364,7 +364,7 @@ def _list_all_about(
         run.out.note(notice)
     run.out.listing(
         report.hits,
-        lambda hits: _columns(run)(hits)[1:],
+        _HITS[1:],
         data=lambda hit: to_data(hit.fact, vectors=vectors),
         empty="nothing found",
         header=keys_of(Fact, vectors=vectors),
