@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from edenmem.models.backup import LoadStatus, Record, RecordKind, Selection
+from edenmem.models.backup import LoadStatus, Record, RecordKind, Selection, StoredAgent
 from edenmem.models.changes import (
     AddAgent,
     AddFact,
@@ -312,6 +312,38 @@ def test_a_bad_record_blocks_no_other(store: Store) -> None:
     (answer,) = store.walk.load(RecordKind.MESSAGE, orphans)
     assert answer.status is LoadStatus.REFUSED
     assert store.database.info().counts["messages"] == 0
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_records_of_one_batch_are_compared_with_each_other(store: Store, dry_run: bool) -> None:
+    scope = Scope.user(new_id(), new_id())
+    fact, thought, policy = (
+        make_fact(scope, "Rows."),
+        make_reflection(scope),
+        make_policy(scope, version=1),
+    )
+    eve = StoredAgent(**msgspec.structs.asdict(make_agent("eve")))
+    replace = msgspec.structs.replace
+    for kind, first, then, status, detail in (
+        (RecordKind.FACT, fact, fact, "same", ""),
+        (RecordKind.FACT, fact, replace(fact, private=True), "differs", "private"),
+        (RecordKind.FACT, fact, replace(fact, id=new_id()), "same", fact.id),
+        (RecordKind.REFLECTION, thought, replace(thought, content="No."), "differs", "content"),
+        (
+            RecordKind.POLICY,
+            policy,
+            replace(policy, id=new_id(), active=False),
+            "differs",
+            "active",
+        ),
+        (RecordKind.AGENT, eve, replace(eve, id=new_id()), "refused", "username is taken"),
+    ):
+        results = store.walk.load(kind, [first, then], dry_run=dry_run)
+        assert results[1].status == status, kind
+        assert detail in results[1].detail
+        assert store.walk.load(kind, [first], dry_run=True)[0].status == (
+            "added" if dry_run else "same"
+        )
 
 
 def test_a_dry_run_writes_nothing(store: Store, open_store: OpenStore) -> None:

@@ -1,4 +1,4 @@
 """Read everything stored in MongoDB, load backups, and compute statistics.
 
-May import: mongo.core, mongo.formations, mongo.host, mongo.memory, mongo.search, protocol.
+May import: common, mongo.core, mongo.formations, mongo.host, mongo.memory, mongo.search, protocol.
 """

@@ -6,7 +6,7 @@ written afterwards, and completed by the next load of the same records after an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,24 +18,24 @@ from edenmem.models.backup import (
     Record,
     RecordKind,
     StoredAgent,
-    StoredSession,
     StoredUser,
     StoredVersion,
     compare_records,
     forgotten_ids,
     version_id,
 )
-from edenmem.models.changes import AuditEntry, HistoryEntry
-from edenmem.models.formation import UsageEntry
+from edenmem.models.changes import HistoryEntry
 from edenmem.models.host import Message
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
+from edenmem.store.common.loading import ADDED, BY_SCOPE, SAME, load_records, refuse
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
-from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY
+from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
+    IN_LIMIT,
     build_consolidated_filters,
     build_consolidated_key,
     id_parts,
@@ -48,15 +48,14 @@ from edenmem.store.mongo.core.filters import (
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.transactions import touch
 from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS
-from edenmem.store.mongo.formations.formations import formation_document, formation_from
-from edenmem.store.mongo.formations.usage import usage_document, usage_from
+from edenmem.store.mongo.formations.formations import formation_document
+from edenmem.store.mongo.formations.usage import usage_document
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.host.host import assign_owner, cold_note_reset
 from edenmem.store.mongo.memory.buffers import fill_buffers
 from edenmem.store.mongo.memory.history import (
     Kept,
     audit_document,
-    audit_from,
     fact_version,
     history_document,
     history_from,
@@ -64,24 +63,29 @@ from edenmem.store.mongo.memory.history import (
     text_version,
 )
 from edenmem.store.mongo.search.slots import Slots
-from edenmem.store.mongo.walk.sources import read_agent, read_session
+from edenmem.store.mongo.walk.sources import SOURCES
 from edenmem.store.protocol.host import Host
 from edenmem.store.protocol.memory import Memory
+from edenmem.store.protocol.store import batched
 
-ADDED = LoadResult(status=LoadStatus.ADDED)
-SAME = LoadResult(status=LoadStatus.SAME)
-
-
-Answers = dict[int, LoadResult]
-
-
-def refuse(detail: str) -> LoadResult:
-    """Return the result for a record that the store cannot hold."""
-    return LoadResult(status=LoadStatus.REFUSED, detail=detail)
+#: The unique keys without which records of these kinds could be stored twice.
+_NEEDED = {
+    RecordKind.CONSOLIDATION: (CONSOLIDATED_KEY,),
+    RecordKind.FACT: (FACT_KEY,),
+    RecordKind.FORMATION: CLAIM_KEYS,
+}
+#: Kinds whose records raise the revision of their scope.
+_OF_REVISIONS = BY_SCOPE | {RecordKind.REFLECTION, RecordKind.FACT}
+#: Functions that make the documents of kinds without more parameters.
+_WRITERS: dict[RecordKind, Callable[[Any], Document]] = {
+    RecordKind.FORMATION: formation_document,
+    RecordKind.USAGE: usage_document,
+    RecordKind.AUDIT: audit_document,
+}
 
 
 class RecordLoader:
-    """Loads records; one function per kind returns a result for each record's position."""
+    """Loads records; see `edenmem.store.common.loading`."""
 
     def __init__(
         self, db: Connection, readiness: Readiness, slots: Slots, host: Host, memory: Memory
@@ -91,21 +95,6 @@ class RecordLoader:
         self._slots = slots
         self._host = host
         self._memory = memory
-        self._loaders: dict[RecordKind, Callable[[Sequence[Any], bool], Answers]] = {
-            RecordKind.AGENT: self._load_agents,
-            RecordKind.USER: self._load_users,
-            RecordKind.SESSION: self._load_sessions,
-            RecordKind.MESSAGE: self._load_messages,
-            RecordKind.POLICY: self._load_policies,
-            RecordKind.CONSOLIDATION: self._load_texts,
-            RecordKind.REFLECTION: self._load_reflections,
-            RecordKind.FACT: self._load_facts,
-            RecordKind.HELD: self._load_held,
-            RecordKind.FORMATION: self._load_formations,
-            RecordKind.USAGE: self._load_usage,
-            RecordKind.AUDIT: self._load_audit,
-            RecordKind.HISTORY: self._load_history,
-        }
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
@@ -113,104 +102,23 @@ class RecordLoader:
         """See `Walk.load`."""
         if not dry_run:
             self._readiness.require()
-        answers = self._loaders[kind](records, dry_run)
-        return [answers[place] for place in range(len(records))]
-
-    def _put(
-        self,
-        kind: RecordKind,
-        collection: Collection,
-        records: Sequence[Any],
-        dry_run: bool,
-        *,
-        write: Callable[[Any], Document],
-        read: Callable[[Document], Record],
-        why_not: str,
-        fit: Callable[[Any], LoadResult | None] = lambda record: None,
-    ) -> Answers:
-        """Insert records with new IDs; ``fit`` may return another result for a new record."""
-        answers = self._compare_stored(kind, collection, records, read)
-        for place, record in enumerate(records):
-            if place not in answers and (found := fit(record)):
-                answers[place] = found
-        places = [place for place in range(len(records)) if place not in answers]
-        taken: dict[int, str] = {}
+        if kind in _NEEDED:
+            self._readiness.require_keys(_NEEDED[kind])
+        if kind is RecordKind.HISTORY:
+            return self._load_history(records, dry_run)  # type: ignore[arg-type]
+        if kind is RecordKind.MESSAGE:
+            return self._load_messages(records, dry_run)  # type: ignore[arg-type]
+        results = load_records(self, kind, records, dry_run=dry_run)
         if not dry_run:
-            taken = collection.insert_new([write(records[place]) for place in places])
-        for order, place in enumerate(places):
-            answers[place] = refuse(why_not) if order in taken else ADDED
-        return answers
+            answered = list(zip(records, results, strict=True))
+            added = [record for record, result in answered if result is ADDED]
+            there = [r for r, result in answered if result.status in (ADDED.status, SAME.status)]
+            self._complete(kind, added, there)
+        return results
 
-    def _compare_stored(
-        self,
-        kind: RecordKind,
-        collection: Collection,
-        records: Sequence[Any],
-        read: Callable[[Document], Record],
-    ) -> Answers:
-        """Return the results for records whose ID exists."""
-        projection = codec.NO_VECTOR if kind is RecordKind.FACT else None
-        ids = (record.id for record in records)
-        documents = self._db.find_by_ids(collection, ids, projection)
-        stored = {str(document["_id"]): document for document in documents}
-        return {
-            place: compare_records(kind, read(stored[record.id]), record)
-            for place, record in enumerate(records)
-            if record.id in stored
-        }
-
-    # -- the platform's data -----------------------------------------------------------------
-
-    def _load_agents(self, records: Sequence[StoredAgent], dry_run: bool) -> Answers:
-        def write(agent: StoredAgent) -> Document:
-            return _account(host_codec.agent_document(agent), agent)
-
-        return self._load_accounts(RecordKind.AGENT, records, dry_run, write, read_agent)
-
-    def _load_users(self, records: Sequence[StoredUser], dry_run: bool) -> Answers:
-        def write(user: StoredUser) -> Document:
-            return _account(host_codec.user_document(user), user)
-
-        return self._load_accounts(
-            RecordKind.USER, records, dry_run, write, host_codec.stored_user_from
-        )
-
-    def _load_accounts(
-        self,
-        kind: RecordKind,
-        records: Sequence[Any],
-        dry_run: bool,
-        write: Callable[[Any], Document],
-        read: Callable[[Document], Record],
-    ) -> Answers:
-        taken = f"another {kind} has this username or ID"
-        named: set[str] = set()  # within this batch
-
-        def fit(account: StoredAgent | StoredUser) -> LoadResult | None:
-            if reason := self._host.refusal(account):
-                return refuse(reason)
-            key = {"type": kind.value, "username": account.username}
-            if account.username in named or self._db.users.find_one(key, {"_id": 1}):
-                return refuse(taken)
-            named.add(account.username)
-            return None
-
-        return self._put(
-            kind, self._db.users, records, dry_run, write=write, read=read, why_not=taken, fit=fit
-        )
-
-    def _load_sessions(self, records: Sequence[StoredSession], dry_run: bool) -> Answers:
-        answers = self._put(
-            RecordKind.SESSION,
-            self._db.sessions,
-            records,
-            dry_run,
-            write=lambda session: _session_document(assign_owner(self._db, session)),
-            read=read_session,
-            why_not="another session has this ID",
-            fit=lambda session: refuse(reason) if (reason := self._host.refusal(session)) else None,
-        )
-        if not dry_run:  # the cold run must check them, however old they are
+    def _complete(self, kind: RecordKind, added: Sequence[Any], there: Sequence[Any]) -> None:
+        """Write the effects of added records, and those that an interrupted load left out."""
+        if kind is RecordKind.SESSION:  # the cold run must check them, however old they are
             self._db.cold.bulk(
                 [
                     UpdateOne(
@@ -218,18 +126,125 @@ class RecordLoader:
                         cold_note_reset(session.last_activity),
                         upsert=True,
                     )
-                    for session, answer in _with_answers(records, answers)
-                    if answer is ADDED and session.last_activity is not None
+                    for session in added
+                    if session.last_activity is not None
                 ]
             )
-        return answers
+        if kind is RecordKind.REFLECTION:
+            self._fill(there)
+        if kind in _OF_REVISIONS:
+            touch(self._db, {record.home for record in added})
 
-    def _load_messages(self, records: Sequence[Message], dry_run: bool) -> Answers:
+    def _fill(self, reflections: Iterable[Reflection]) -> None:
+        """Add pending reflections that are in no buffer to theirs."""
+        waiting = [one for one in reflections if not one.absorbed]
+        filters = build_consolidated_filters({one.home for one in waiting})
+        placed: set[str] = set()
+        for document in self._db.find_all(self._db.consolidated, filters):
+            if codec.find_text_scope(document):
+                for field in ("unabsorbed_ids", "absorbed_ids"):
+                    placed.update(codec.text_ids(document.get(field)))
+        missing = [one for one in waiting if one.id not in placed]
+        fill_buffers(self._db, sorted(missing, key=lambda one: one.order))
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def stored(self, kind: RecordKind, records: Sequence[Any]) -> dict[Any, Record | None]:
+        """See `RecordRows.stored`."""
+        if kind in BY_SCOPE:
+            scopes = [record.home for record in records]
+            stored = self._memory.policies if kind is RecordKind.POLICY else self._read_texts
+            return dict(stored(scopes))
+        source = SOURCES[kind]
+        projection = codec.NO_VECTOR if kind is RecordKind.FACT else None
+        ids = (record.id for record in records)
+        found: dict[Any, Record | None] = {}
+        for document in self._db.find_by_ids(source.collection(self._db), ids, projection):
+            try:
+                found[str(document["_id"])] = source.decode(document)
+            except codec.UNREADABLE:
+                found[str(document["_id"])] = None
+        return found
+
+    def _read_texts(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
+        filters = build_consolidated_filters(scopes)
+        return {
+            scope: codec.consolidation_from(document)
+            for document in self._db.find_all(self._db.consolidated, filters)
+            if (scope := codec.find_text_scope(document))
+        }
+
+    def taken_names(self, kind: RecordKind, names: Sequence[str]) -> set[str]:
+        """See `RecordRows.taken_names`."""
+        named = [
+            {"type": kind.value, "username": {"$in": part}} for part in batched(names, IN_LIMIT)
+        ]
+        found = self._db.find_all(self._db.users, named, {"username": 1})
+        return {str(document["username"]) for document in found}
+
+    def twins(self, facts: Sequence[Fact]) -> dict[tuple[Scope, str], str]:
+        """See `RecordRows.twins`."""
+        hashes: dict[Scope, list[str]] = {}
+        for fact in facts:
+            hashes.setdefault(fact.home, []).append(fact.hash)
+        return {
+            (scope, hash): fact.id
+            for scope, wanted in hashes.items()
+            for hash, fact in self._memory.facts_by_hashes(scope, wanted).items()
+        }
+
+    def obstacles(self, kind: RecordKind, records: Sequence[Any]) -> dict[int, str]:
+        """See `RecordRows.obstacles`."""
+        if kind not in (RecordKind.AGENT, RecordKind.USER, RecordKind.SESSION):
+            return {}
+        refusals = enumerate(map(self._host.refusal, records))
+        return {place: reason for place, reason in refusals if reason}
+
+    def insert(
+        self, kind: RecordKind, records: Sequence[Any], stored: Mapping[Any, Record | None]
+    ) -> dict[int, str]:
+        """See `RecordRows.insert`."""
+        if kind is RecordKind.POLICY:
+            _, failed = self._db.policies.bulk([_policy_update(record) for record in records])
+            return dict.fromkeys(failed, "another process has just written it")
+        if kind is RecordKind.CONSOLIDATION:
+            buffers = [text for text in records if text.home in stored]
+            self._db.consolidated.bulk([_first_text(text) for text in buffers])
+            new = [place for place, text in enumerate(records) if text.home not in stored]
+            documents = [_text_document(records[place]) for place in new]
+            return {new[order]: "" for order in self._db.consolidated.insert_new(documents)}
+        write = self._writer(kind, records)
+        taken = SOURCES[kind].collection(self._db).insert_new([write(each) for each in records])
+        return dict.fromkeys(taken, "")
+
+    def _writer(self, kind: RecordKind, records: Sequence[Any]) -> Callable[[Any], Document]:
+        """Return the function that makes the document of a record."""
+        now = utc_now()
+        match kind:
+            case RecordKind.AGENT:
+                return lambda agent: _account(host_codec.agent_document(agent), agent)
+            case RecordKind.USER:
+                return lambda user: _account(host_codec.user_document(user), user)
+            case RecordKind.SESSION:
+                return lambda session: _session_document(assign_owner(self._db, session))
+            case RecordKind.REFLECTION:
+                return lambda reflection: codec.reflection_document(reflection, at=now)
+            case RecordKind.FACT:
+                has_vectors = any(fact.embedding for fact in records)
+                storage = self._slots.storage() if has_vectors else "array"
+                return lambda fact: codec.fact_document(fact, at=now, storage=storage)
+            case RecordKind.HELD:
+                return lambda held: codec.held_document(held, at=now)
+        return _WRITERS[kind]
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def _load_messages(self, records: Sequence[Message], dry_run: bool) -> list[LoadResult]:
         """Load messages; one that exists for another session is only added to this one."""
         found = self._db.find_by_ids(self._db.messages, (message.id for message in records))
         stored = {str(document["_id"]): document for document in found}
         known = set() if dry_run else self._find_session_ids(records)
-        answers: Answers = {}
+        answers: dict[int, LoadResult] = {}
         new: dict[str, int] = {}
         for place, message in enumerate(records):
             document = stored.get(message.id)
@@ -247,19 +262,15 @@ class RecordLoader:
             places = list(new.values())
             documents = [host_codec.message_document(records[place]) for place in places]
             taken = self._db.messages.insert_new(documents)
-            answers |= {
-                place: refuse("another message has this ID") if order in taken else ADDED
-                for order, place in enumerate(places)
-            }
+            answers |= {places[order]: refuse("another message has this ID") for order in taken}
             for place, message in enumerate(records):
                 if message.id in new and place != new[message.id]:
                     self._join(message)
-        answers |= dict.fromkeys(set(new.values()) - answers.keys(), ADDED)
+        results = [answers.get(place, ADDED) for place in range(len(records))]
         if not dry_run:
-            results = [answers[place] for place in range(len(records))]
             marks = [{"_id": object_id(id)} for id in forgotten_ids(records, results)]
             self._db.forgotten_messages.insert_new(marks)
-        return answers
+        return results
 
     def _find_session_ids(self, messages: Iterable[Message]) -> set[str]:
         ids = (message.session_id for message in messages)
@@ -281,161 +292,10 @@ class RecordLoader:
         joined = {"$addToSet": {"session": object_id(message.session_id)}}
         self._db.messages.update_one({"_id": object_id(message.id)}, joined)
 
-    # -- memory ------------------------------------------------------------------------------
+    # -- history -----------------------------------------------------------------------------
 
-    def _load_policies(self, records: Sequence[Policy], dry_run: bool) -> Answers:
-        stored = self._memory.policies([policy.home for policy in records])
-        answers: Answers = {}
-        for place, policy in enumerate(records):
-            if policy.home in stored:
-                answers[place] = compare_records(RecordKind.POLICY, stored[policy.home], policy)
-        places = [place for place in range(len(records)) if place not in answers]
-        failed: set[int] = set()
-        if not dry_run:
-            _, failed = self._db.policies.bulk([_policy_update(records[place]) for place in places])
-            touch(self._db, {records[place].home for place in places})
-        for order, place in enumerate(places):
-            answers[place] = (
-                refuse("another process has just written it") if order in failed else ADDED
-            )
-        return answers
-
-    def _load_texts(self, records: Sequence[Consolidation], dry_run: bool) -> Answers:
-        self._readiness.require_keys((CONSOLIDATED_KEY,))
-        stored: dict[Scope, Consolidation] = {}
-        scopes = [text.home for text in records]
-        for document in self._db.find_all(
-            self._db.consolidated, build_consolidated_filters(scopes)
-        ):
-            if scope := codec.find_text_scope(document):
-                stored[scope] = codec.consolidation_from(document)
-        answers: Answers = {}
-        buffers: list[int] = []
-        for place, text in enumerate(records):
-            if text.home in stored and (stored[text.home].version or not text.version):
-                answers[place] = compare_records(RecordKind.CONSOLIDATION, stored[text.home], text)
-            elif text.home in stored:
-                buffers.append(place)
-        new = [p for p in range(len(records)) if p not in answers and p not in buffers]
-        taken: dict[int, str] = {}
-        if not dry_run:
-            taken = self._db.consolidated.insert_new([_text_document(records[p]) for p in new])
-            self._db.consolidated.bulk([_first_text(records[p]) for p in buffers])
-            touch(self._db, {records[place].home for place in (*new, *buffers)})
-        for order, place in enumerate(new):
-            answers[place] = refuse("another text has this ID") if order in taken else ADDED
-        return {**answers, **dict.fromkeys(buffers, ADDED)}
-
-    def _load_reflections(self, records: Sequence[Reflection], dry_run: bool) -> Answers:
-        now = utc_now()
-        answers = self._put(
-            RecordKind.REFLECTION,
-            self._db.reflections,
-            records,
-            dry_run,
-            write=lambda reflection: codec.reflection_document(reflection, at=now),
-            read=codec.reflection_from,
-            why_not="another reflection has this ID",
-        )
-        if not dry_run:
-            there = (LoadStatus.ADDED, LoadStatus.SAME)
-            self._fill(one for one, a in _with_answers(records, answers) if a.status in there)
-            touch(self._db, {one.home for one, a in _with_answers(records, answers) if a is ADDED})
-        return answers
-
-    def _fill(self, reflections: Iterable[Reflection]) -> None:
-        """Add pending reflections that are in no buffer to theirs."""
-        waiting = [one for one in reflections if not one.absorbed]
-        filters = build_consolidated_filters({one.home for one in waiting})
-        placed: set[str] = set()
-        for document in self._db.find_all(self._db.consolidated, filters):
-            if codec.find_text_scope(document):
-                for field in ("unabsorbed_ids", "absorbed_ids"):
-                    placed.update(codec.text_ids(document.get(field)))
-        missing = [one for one in waiting if one.id not in placed]
-        fill_buffers(self._db, sorted(missing, key=lambda one: one.order))
-
-    def _load_facts(self, records: Sequence[Fact], dry_run: bool) -> Answers:
-        self._readiness.require_fact_key()
-        now = utc_now()
-        storage = self._slots.storage() if any(fact.embedding for fact in records) else "array"
-        duplicates = self._find_duplicates(records)
-        answers = self._put(
-            RecordKind.FACT,
-            self._db.facts,
-            records,
-            dry_run,
-            write=lambda fact: codec.fact_document(fact, at=now, storage=storage),
-            read=codec.fact_from,
-            why_not="another process has just added the same fact",
-            fit=lambda fact: duplicates.get((fact.home, fact.hash)),
-        )
-        if not dry_run:
-            touch(self._db, {one.home for one, a in _with_answers(records, answers) if a is ADDED})
-        return answers
-
-    def _find_duplicates(self, facts: Sequence[Fact]) -> Mapping[tuple[Scope, str], LoadResult]:
-        """Return the results for facts that exist in their scope under another ID."""
-        hashes: dict[Scope, list[str]] = {}
-        for fact in facts:
-            hashes.setdefault(fact.home, []).append(fact.hash)
-        return {
-            (scope, hash): LoadResult(
-                status=LoadStatus.SAME, detail=f"the scope has the same fact: {fact.id}"
-            )
-            for scope, wanted in hashes.items()
-            for hash, fact in self._memory.facts_by_hashes(scope, wanted).items()
-        }
-
-    def _load_held(self, records: Sequence[Held], dry_run: bool) -> Answers:
-        return self._put(
-            RecordKind.HELD,
-            self._db.held,
-            records,
-            dry_run,
-            write=lambda held: codec.held_document(held, at=utc_now()),
-            read=codec.held_from,
-            why_not="another held item has this ID",
-        )
-
-    # -- the past ----------------------------------------------------------------------------
-
-    def _load_formations(self, records: Sequence[Any], dry_run: bool) -> Answers:
-        self._readiness.require_keys(CLAIM_KEYS)
-        return self._put(
-            RecordKind.FORMATION,
-            self._db.formations,
-            records,
-            dry_run,
-            write=formation_document,
-            read=formation_from,
-            why_not="another formation has its number in the session, or its messages",
-        )
-
-    def _load_usage(self, records: Sequence[UsageEntry], dry_run: bool) -> Answers:
-        return self._put(
-            RecordKind.USAGE,
-            self._db.usage,
-            records,
-            dry_run,
-            write=usage_document,
-            read=usage_from,
-            why_not="another entry has this ID",
-        )
-
-    def _load_audit(self, records: Sequence[AuditEntry], dry_run: bool) -> Answers:
-        return self._put(
-            RecordKind.AUDIT,
-            self._db.audit,
-            records,
-            dry_run,
-            write=audit_document,
-            read=audit_from,
-            why_not="another entry has this ID",
-        )
-
-    def _load_history(self, records: Sequence[StoredVersion], dry_run: bool) -> Answers:
-        answers: Answers = {}
+    def _load_history(self, records: Sequence[StoredVersion], dry_run: bool) -> list[LoadResult]:
+        answers: dict[int, LoadResult] = {}
         past = self._past(records)
         for target_type, collection in (
             ("fact", self._db.facts),
@@ -449,7 +309,7 @@ class RecordLoader:
             if not dry_run:
                 self._db.history.insert_new(load.inserts)
                 collection.bulk(load.marks)
-        return {**dict.fromkeys(range(len(records)), _OF_ANOTHER), **answers}
+        return [answers.get(place, _OF_ANOTHER) for place in range(len(records))]
 
     def _past(self, records: Sequence[StoredVersion]) -> dict[str, Kept]:
         """Return the stored versions of these targets, by position-based ID.
@@ -478,10 +338,6 @@ class RecordLoader:
                     document.get("last_change_id") is not None,
                 )
         return targets
-
-
-def _with_answers(records: Sequence[Any], answers: Answers) -> Iterator[tuple[Any, LoadResult]]:
-    return ((record, answers[place]) for place, record in enumerate(records))
 
 
 # -- documents -----------------------------------------------------------------------------------

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any, overload
+from functools import cached_property, lru_cache
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -25,6 +27,7 @@ from edenmem.models.memory import (
 from edenmem.models.scope import Scope, ScopeKind
 
 Row = tuple[Any, ...]
+_ModelT = TypeVar("_ModelT")
 
 #: Errors that decoding a damaged row can raise.
 UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, ScopeError, msgspec.MsgspecError)
@@ -68,29 +71,18 @@ def optional_time(ms: int | None) -> datetime | None:
     return None if ms is None else _EPOCH + ms * _MILLISECOND
 
 
+_ENCODER = msgspec.json.Encoder()
+_LIST = msgspec.json.Decoder(tuple)
+
+
 def to_list(items: Sequence[str]) -> str | None:
     """Encode a JSON array; None for an empty list."""
-    if not items:
-        return None
-    import json  # loaded on first use: most commands read no lists
-
-    return json.dumps(list(items))
+    return _ENCODER.encode(items).decode() if items else None
 
 
 def from_list(column: str | None) -> tuple[str, ...]:
     """Decode the items of a JSON array."""
-    return _decode(column) if column else ()
-
-
-def to_versions(column: str | None) -> tuple[int, ...]:
-    """Decode the numbers of a JSON array."""
-    return _decode(column) if column else ()
-
-
-def _decode(column: str) -> tuple[Any, ...]:
-    import json
-
-    return tuple(json.loads(column))
+    return _LIST.decode(column) if column else ()
 
 
 def optional_bool(column: int | None) -> bool | None:
@@ -104,7 +96,7 @@ def scope_of(kind: str, agent_id: str, owner: str) -> Scope:
 
 
 @lru_cache(maxsize=64)
-def _owner_fields(kind: str, agent_id: str, owner: str) -> Mapping[str, Any]:
+def _owner_fields(kind: str, agent_id: str, owner: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"scope": ScopeKind(kind), "agent_id": agent_id}
     if kind == "user":
         fields["user_id"] = owner
@@ -117,57 +109,199 @@ def _owner_fields(kind: str, agent_id: str, owner: str) -> Mapping[str, Any]:
     return fields
 
 
-_SCOPE = "s.kind, s.agent_id, s.owner"
+# -- tables ----------------------------------------------------------------------------------------
 
+
+#: The conversions of a column to a value and back; None keeps the value.
+Conversions = tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]
+
+
+def as_json(type: Any, empty: Any = ()) -> Conversions:
+    """Return the conversions of a column with JSON of a type, or NULL for an empty value."""
+
+    decode, encode = msgspec.json.Decoder(type).decode, _ENCODER.encode
+
+    def read(column: str | bytes | None) -> Any:
+        return decode(column) if column else empty
+
+    def write(value: Any) -> str | None:
+        return None if value == empty else encode(value).decode()
+
+    return read, write
+
+
+class Table(Generic[_ModelT]):
+    """The columns of a table, declared once: selects, decoders and inserts are made from them.
+
+    The arguments name the columns in the order of a row, separated by spaces. A column whose field
+    has another name is ``field=column``.
+
+    Attributes:
+        qualified: The columns for a SELECT.
+        end: The place after the last column in a row.
+        values: Encodes the fields of an item for `insert`.
+
+    Args:
+        model: The type of the items.
+        name: The table.
+        alias: Its name in a SELECT.
+        plain: Columns that are stored as they are.
+        times: Columns with times, as milliseconds.
+        flags: Columns with truth values.
+        optional_flags: Columns with truth values or NULL.
+        lists: Columns with lists of texts, as JSON; NULL if empty.
+        others: Columns with their own conversions.
+        start: The place of the first column in a row.
+        given: The field that `make` takes from its caller instead of the row.
+    """
+
+    def __init__(
+        self,
+        model: type[_ModelT],
+        name: str,
+        alias: str,
+        plain: str,
+        *,
+        times: str = "",
+        flags: str = "",
+        optional_flags: str = "",
+        lists: str = "",
+        others: Mapping[str, Conversions] = MappingProxyType({}),
+        start: int = 3,
+        given: str = "",
+    ) -> None:
+        self.name = name
+        self._model = model
+        self._start = start
+        self._given = given
+        self._columns: dict[str, str] = {}
+        self._writes: dict[str, Callable[[Any], Any] | None] = {}
+        self._reads: list[Callable[[Any], Any] | None] = []
+        for names, (read, write) in (
+            (plain, (None, None)),
+            (times, (optional_time, to_ms)),
+            (flags, (bool, None)),
+            (optional_flags, (optional_bool, None)),
+            (lists, (from_list, to_list)),
+            *others.items(),
+        ):
+            for each in names.split():
+                field, _, column = each.partition("=")
+                self._columns[field] = column or field
+                self._writes[field] = write
+                self._reads.append(read)
+        self.end = start + len(self._columns)
+        self.values = self.encoder(*self._columns)
+        self.qualified = ", ".join(f"{alias}.{each}" for each in self._columns.values())
+
+    def places(self, *fields: str) -> tuple[int, ...]:
+        """Return the places of fields in a row."""
+        return tuple(self._start + list(self._columns).index(field) for field in fields)
+
+    @cached_property
+    def make(self) -> Callable[..., _ModelT]:
+        """Return the function that makes an item of a row and of its other fields.
+
+        It is compiled from the declaration, since reading rows is a large part of most commands.
+        """
+        names: dict[str, Any] = {"model": self._model}
+        arguments = []
+        for place, (field, read) in enumerate(zip(self._columns, self._reads, strict=True)):
+            if field == self._given:
+                continue
+            value = f"row[{self._start + place}]"
+            arguments.append(f"{field}=read_{field}({value})" if read else f"{field}={value}")
+            names[f"read_{field}"] = read
+        source = f"lambda row, **others: model({', '.join(arguments)}, **others)"
+        made: Callable[..., _ModelT] = eval(source, names)  # noqa: S307 - made of constants
+        return made
+
+    def encoder(self, *fields: str) -> Callable[[object], list[Any]]:
+        """Return a function that encodes these fields of an item."""
+        get = attrgetter(*fields)
+        writes = [
+            (place, write) for place, field in enumerate(fields) if (write := self._writes[field])
+        ]
+
+        def encode(item: object) -> list[Any]:
+            values = list(get(item))
+            for place, write in writes:
+                values[place] = write(values[place])
+            return values
+
+        return encode
+
+    def insert(
+        self, *more: str, otherwise: str = "", replace: str = "", keep: Sequence[str] = ()
+    ) -> str:
+        """Return the statement that inserts `values`, and then the values of ``more`` columns.
+
+        Args:
+            more: The names of other columns.
+            otherwise: The action for a row that exists, such as "OR IGNORE ".
+            replace: The key by which an existing row is replaced; assignments can be appended.
+            keep: The columns that are not replaced.
+        """
+        columns = (*self._columns.values(), *more)
+        marks = ", ".join("?" * len(columns))
+        statement = f"INSERT {otherwise}INTO {self.name} ({', '.join(columns)}) VALUES ({marks})"
+        if not replace:
+            return statement
+        changed = (each for each in columns if each not in (replace, *keep))
+        assigned = ", ".join(f"{each} = excluded.{each}" for each in changed)
+        return f"{statement} ON CONFLICT ({replace}) DO UPDATE SET {assigned}"
+
+    def assign(self, *fields: str) -> str:
+        """Return the assignments that take the `values` of these fields."""
+        return ", ".join(f"{self._columns[field]} = ?" for field in fields)
+
+
+_OWNED = "SELECT s.kind, s.agent_id, s.owner, {} FROM {} JOIN scopes s USING (scope_id)"
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+FACTS = Table(
+    Fact,
+    "facts",
+    "f",
+    "session_id id content hash version"
+    " previous_content access_count formation_id quote unconfirmed",
+    times="formed_at updated_at last_accessed_at said_at edited_at",
+    flags="private",
+    lists="source_message_ids related_users",
+    start=5,
+    given="session_id",
+)
 _FACT = (
-    f"SELECT {_SCOPE}, f.session_id, f.id, f.content, f.hash, f.formed_at, f.source_message_ids,"
-    " f.version, f.previous_content, f.updated_at, f.access_count, f.last_accessed_at, f.private,"
-    " f.formation_id, nullif(m.name, ''), f.related_users, f.quote, f.unconfirmed,"
-    " f.said_at, f.edited_at, {vector}"
-    " FROM facts f JOIN scopes s USING (scope_id)"
-    " LEFT JOIN embedding_models m USING (model_id)"
+    _OWNED.format(f"nullif(m.name, ''), {{}}, {FACTS.qualified}", "facts f")
+    + " LEFT JOIN embedding_models m USING (model_id)"
 )
 #: Start of a query for facts; the table is ``f``.
-FACT = _FACT.replace("{vector}", "NULL")
-FACT_WITH_VECTOR = _FACT.replace("{vector}", "v.vector") + " LEFT JOIN vectors v USING (fact_no)"
+FACT = _FACT.format("NULL")
+FACT_WITH_VECTOR = _FACT.format("v.vector") + " LEFT JOIN vectors v USING (fact_no)"
 
 
 def fact_from(row: Row) -> Fact:
     """Decode a row of `FACT` or `FACT_WITH_VECTOR`."""
     owner = _owner_fields(*row[:3])
-    if row[3] is not None:
-        owner = {**owner, "session_id": row[3]}
-    return Fact(
-        **owner,
-        id=row[4],
-        content=row[5],
-        hash=row[6],
-        formed_at=time(row[7]),
-        source_message_ids=from_list(row[8]),
-        version=row[9],
-        previous_content=row[10],
-        updated_at=optional_time(row[11]),
-        access_count=row[12],
-        last_accessed_at=optional_time(row[13]),
-        private=bool(row[14]),
-        formation_id=row[15],
-        embedding_model=row[16],
-        related_users=from_list(row[17]),
-        quote=row[18],
-        unconfirmed=row[19],
-        said_at=optional_time(row[20]),
-        edited_at=optional_time(row[21]),
-        embedding=row[22],
-    )
+    if row[5] is not None:  # the source; the owner of the scope otherwise
+        owner = {**owner, "session_id": row[5]}
+    return FACTS.make(row, **owner, embedding_model=row[3], embedding=row[4])
 
 
-#: Start of a query for reflections; the table is ``r``.
-REFLECTION = (
-    f"SELECT {_SCOPE}, r.session_id, r.id, r.content, r.formed_at, r.source_message_ids,"
-    " r.version, r.updated_at, r.absorbed, r.absorbed_at, r.consolidated_into, r.private,"
-    " r.formation_id, r.propagated_from, r.related_users, r.place, r.said_at, r.unconfirmed"
-    " FROM reflections r JOIN scopes s USING (scope_id)"
+REFLECTIONS = Table(
+    Reflection,
+    "reflections",
+    "r",
+    "session_id id content version consolidated_into formation_id place unconfirmed",
+    times="formed_at updated_at absorbed_at said_at",
+    flags="absorbed private",
+    lists="source_message_ids propagated_from related_users",
+    given="session_id",
 )
+#: Start of a query for reflections; the table is ``r``.
+REFLECTION = _OWNED.format(REFLECTIONS.qualified, "reflections r")
 
 
 def reflection_from(row: Row) -> Reflection:
@@ -175,109 +309,66 @@ def reflection_from(row: Row) -> Reflection:
     owner = _owner_fields(*row[:3])
     if row[3] is not None:
         owner = {**owner, "session_id": row[3]}
-    return Reflection(
-        **owner,
-        id=row[4],
-        content=row[5],
-        formed_at=time(row[6]),
-        source_message_ids=from_list(row[7]),
-        version=row[8],
-        updated_at=optional_time(row[9]),
-        absorbed=bool(row[10]),
-        absorbed_at=optional_time(row[11]),
-        consolidated_into=row[12],
-        private=bool(row[13]),
-        formation_id=row[14],
-        propagated_from=from_list(row[15]),
-        related_users=from_list(row[16]),
-        place=row[17],
-        said_at=optional_time(row[18]),
-        unconfirmed=row[19],
-    )
+    return REFLECTIONS.make(row, **owner)
 
 
-#: Start of a query for consolidated texts; the table is ``c``.
-CONSOLIDATION = (
-    f"SELECT {_SCOPE}, c.id, c.content, c.version, c.word_limit, c.absorbed_ids,"
-    " c.last_consolidated_at, c.updated_at, c.unpropagated, c.fixed"
-    " FROM consolidations c JOIN scopes s USING (scope_id)"
+TEXTS = Table(
+    Consolidation,
+    "consolidations",
+    "c",
+    "id consolidated_content=content version word_limit",
+    times="last_consolidated_at updated_at",
+    lists="absorbed_ids",
+    others={
+        "unpropagated_versions=unpropagated": as_json(tuple[int, ...]),
+        "fixed": as_json(tuple[FixedSentence, ...]),
+    },
 )
-
-
-def fixed_column(text: Consolidation) -> str | None:
-    """Encode the fixed sentences of a text; None without any."""
-    return msgspec.json.encode(text.fixed).decode() if text.fixed else None
+#: Start of a query for consolidated texts; the table is ``c``.
+CONSOLIDATION = _OWNED.format(TEXTS.qualified, "consolidations c")
 
 
 def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
     """Build a text from a row of `CONSOLIDATION` and the IDs in the scope's buffer."""
-    return Consolidation(
-        **_owner_fields(*row[:3]),
-        id=row[3],
-        consolidated_content=row[4],
-        version=row[5],
-        word_limit=row[6],
-        unabsorbed_ids=tuple(pending),
-        absorbed_ids=from_list(row[7]),
-        last_consolidated_at=optional_time(row[8]),
-        updated_at=optional_time(row[9]),
-        unpropagated_versions=to_versions(row[10]),
-        fixed=msgspec.json.decode(row[11], type=tuple[FixedSentence, ...]) if row[11] else (),
-    )
+    return TEXTS.make(row, **_owner_fields(*row[:3]), unabsorbed_ids=tuple(pending))
 
 
-#: Start of a query for held items; the table is ``e``.
-HELD = (
-    f"SELECT {_SCOPE}, e.session_id, e.id, e.kind, e.content, e.quote, e.reasons,"
-    " e.source_message_ids, e.private, e.formation_id, e.held_at"
-    " FROM held e JOIN scopes s USING (scope_id)"
+HELD_ITEMS = Table(
+    Held,
+    "held",
+    "e",
+    "session_id id kind content quote reasons formation_id",
+    times="held_at",
+    flags="private",
+    lists="source_message_ids",
+    given="session_id",
 )
+#: Start of a query for held items; the table is ``e``.
+HELD = _OWNED.format(HELD_ITEMS.qualified, "held e")
 
 
 def held_from(row: Row) -> Held:
     """Decode a row of `HELD`."""
-    return Held(
-        **{**_owner_fields(*row[:3]), "session_id": row[3]},
-        id=row[4],
-        kind=row[5],
-        content=row[6],
-        quote=row[7],
-        reasons=row[8],
-        source_message_ids=from_list(row[9]),
-        private=bool(row[10]),
-        formation_id=row[11],
-        held_at=time(row[12]),
-    )
+    return HELD_ITEMS.make(row, **{**_owner_fields(*row[:3]), "session_id": row[3]})
 
 
-#: Start of a query for policies; the table is ``p``.
-POLICY = (
-    f"SELECT {_SCOPE}, p.id, p.memory_instructions, p.consolidation_instructions,"
-    " p.consolidate_at, p.word_limit, p.fact_buffer_max, p.fast_model, p.slow_model, p.active,"
-    " p.private, p.propagate, p.version, p.updated_at, p.orders"
-    " FROM policies p JOIN scopes s USING (scope_id)"
+POLICIES = Table(
+    Policy,
+    "policies",
+    "p",
+    "id memory_instructions consolidation_instructions consolidate_at"
+    " word_limit fact_buffer_max fast_model slow_model version",
+    times="updated_at",
+    flags="active private",
+    optional_flags="propagate orders",
 )
+#: Start of a query for policies; the table is ``p``.
+POLICY = _OWNED.format(POLICIES.qualified, "policies p")
 
 
 def policy_from(row: Row) -> Policy:
     """Decode a row of `POLICY`."""
-    return Policy(
-        **_owner_fields(*row[:3]),
-        id=row[3],
-        memory_instructions=row[4],
-        consolidation_instructions=row[5],
-        consolidate_at=row[6],
-        word_limit=row[7],
-        fact_buffer_max=row[8],
-        fast_model=row[9],
-        slow_model=row[10],
-        active=bool(row[11]),
-        private=bool(row[12]),
-        propagate=optional_bool(row[13]),
-        version=row[14],
-        updated_at=optional_time(row[15]),
-        orders=optional_bool(row[16]),
-    )
+    return POLICIES.make(row, **_owner_fields(*row[:3]))
 
 
 #: Start of a query for summaries of scopes; the tables are ``s``, ``c`` and ``p``.

@@ -17,14 +17,17 @@ from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.integrity import Finding
 from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.protocol.store import batched
-from edenmem.store.sqlite.core.codec import Row
+from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, GIVEN, Part, json_array
 from edenmem.store.sqlite.core.source_words import refresh_words
 from edenmem.store.sqlite.host.names import complete_reference, find_references
 from edenmem.store.sqlite.host.rows import (
     AGENT,
+    INSERT_MESSAGE,
     MESSAGE,
+    MESSAGES,
     SESSION,
+    SESSIONS,
     STORED_USER,
     USER,
     agent_from,
@@ -33,7 +36,6 @@ from edenmem.store.sqlite.host.rows import (
     insert_session,
     insert_user,
     message_from,
-    message_row,
     reset_cold_note,
     session_of,
     sessions_from,
@@ -44,6 +46,10 @@ from edenmem.store.sqlite.host.rows import (
 
 if TYPE_CHECKING:
     from edenmem.models.backup import StoredUser
+
+_content_values = MESSAGES.encoder("content", "tool_calls")
+(_CREATED_AT,) = MESSAGES.places("created_at")
+(_LAST_ACTIVITY,) = SESSIONS.places("last_activity")
 
 IN_ORDER = "ORDER BY m.created_at, m.id"
 #: Skips from sender to sender along the index, so that long sessions cost no more.
@@ -204,7 +210,8 @@ class Host(Part):
             yield from sessions
             if len(rows) < BATCH:
                 return
-            last = (-1 if rows[-1][9] is None else rows[-1][9], rows[-1][0])
+            latest = rows[-1][_LAST_ACTIVITY]
+            last = (-1 if latest is None else latest, rows[-1][0])
 
     def session(self, session_id: str) -> Session | None:
         with self._db.reading() as connection:
@@ -248,29 +255,30 @@ class Host(Part):
     def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
         if not messages:
             return 0
-        rows = [message_row(session_id, message) for message in messages]
+        rows = [
+            MESSAGES.values(msgspec.structs.replace(message, session_id=session_id))
+            for message in messages
+        ]
         with self._db.writing() as connection:
             known = connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,))
             if known.fetchone() is None:
                 raise NotFoundError(f"session does not exist: {session_id}")
-            added = connection.executemany(
-                "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-            ).rowcount
+            added = connection.executemany(INSERT_MESSAGE, rows).rowcount
             connection.execute(
                 "UPDATE sessions SET last_activity = max(coalesce(last_activity, ?1), ?1)"
                 " WHERE id = ?2",
-                (max(row[4] for row in rows), session_id),
+                (max(to_ms(message.created_at) for message in messages), session_id),
             )
         return added
 
     def put_message(self, message: Message) -> None:
         self.add_messages(message.session_id, [message])
-        row = message_row(message.session_id, message)
+        content = _content_values(message)
         with self._db.writing() as connection:
             changed = connection.execute(
                 "UPDATE messages SET content = ?1, tool_calls = ?2 WHERE id = ?3"
                 " AND session_id = ?4 AND (content, tool_calls) IS NOT (?1, ?2)",
-                (row[3], row[7], message.id, message.session_id),
+                (*content, message.id, message.session_id),
             ).rowcount
             if changed:
                 refresh_words(connection, [message.id])
@@ -315,7 +323,7 @@ class Host(Part):
             yield from rows
             if len(rows) < BATCH:
                 return
-            last = (rows[-1][4], rows[-1][0])
+            last = (rows[-1][_CREATED_AT], rows[-1][0])
 
     def senders(self, session_id: str) -> tuple[str, ...]:
         with self._db.reading() as connection:

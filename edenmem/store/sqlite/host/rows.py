@@ -11,67 +11,80 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edenmem.models.host import Agent, Message, Session, ToolCall, User
-from edenmem.store.sqlite.core.codec import (
-    Row,
-    from_list,
-    optional_time,
-    select_more,
-    time,
-    to_list,
-    to_ms,
-)
+from edenmem.store.sqlite.core.codec import Row, Table, as_json, from_list, select_more
 from edenmem.store.sqlite.core.part import AMONG, json_array
 
 if TYPE_CHECKING:
     from edenmem.models.backup import StoredUser
 
-AGENT = (
-    "SELECT id, username, name, persona, owner, user_memory_enabled, agent_memory_enabled,"
-    " created_at FROM agents"
+AGENTS = Table(
+    Agent,
+    "agents",
+    "agents",
+    "id username name persona owner",
+    flags="user_memory_enabled agent_memory_enabled",
+    times="created_at",
+    start=0,
 )
-USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, created_at FROM users"
+USERS = Table(
+    User,
+    "users",
+    "users",
+    "id username eden_user_id subscription_tier",
+    times="created_at",
+    others={
+        "feature_flags": (from_list, json_array),
+    },
+    start=0,
+)
+SESSIONS = Table(
+    Session,
+    "sessions",
+    "s",
+    "id owner group_id name title status platform parent",
+    flags="incognito deleted imported",
+    times="last_activity created_at",
+    start=0,
+)
+MESSAGES = Table(
+    Message,
+    "messages",
+    "m",
+    "id session_id role content sender name",
+    flags="trigger",
+    times="created_at",
+    others={
+        "tool_calls": as_json(tuple[ToolCall, ...]),
+    },
+    start=0,
+)
+AGENT = f"SELECT {AGENTS.qualified} FROM agents"
+USER = f"SELECT {USERS.qualified} FROM users"
 STORED_USER = select_more(USER, "deleted")
-SESSION = (
-    "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
-    " last_activity, created_at, imported, parent FROM sessions s"
-)
-MESSAGE = (
-    "SELECT m.id, m.session_id, m.role, m.content, m.created_at, m.sender, m.name, m.tool_calls,"
-    " m.trigger FROM messages m"
-)
+SESSION = f"SELECT {SESSIONS.qualified} FROM sessions s"
+MESSAGE = f"SELECT {MESSAGES.qualified} FROM messages m"
+
+_INSERT_AGENT = AGENTS.insert("username_folded", otherwise="OR IGNORE ")
+_INSERT_USER = USERS.insert("username_folded", otherwise="OR IGNORE ")
+_INSERT_SESSION = SESSIONS.insert("name_folded", "title_folded", otherwise="OR IGNORE ")
+INSERT_MESSAGE = MESSAGES.insert(otherwise="OR IGNORE ")
 
 
 def agent_from(row: Row) -> Agent:
     """Decode a row of `AGENT`."""
-    return Agent(
-        id=row[0],
-        username=row[1],
-        name=row[2],
-        persona=row[3],
-        owner=row[4],
-        user_memory_enabled=bool(row[5]),
-        agent_memory_enabled=bool(row[6]),
-        created_at=optional_time(row[7]),
-    )
+    return AGENTS.make(row)
 
 
 def user_from(row: Row) -> User:
     """Decode a row of `USER`."""
-    return User(
-        id=row[0],
-        username=row[1],
-        eden_user_id=row[2],
-        subscription_tier=row[3],
-        feature_flags=from_list(row[4]),
-        created_at=optional_time(row[5]),
-    )
+    return USERS.make(row)
 
 
 def stored_user_from(row: Row) -> StoredUser:
     """Decode a row of `STORED_USER`."""
     from edenmem.models.backup import StoredUser  # loads what most commands do not use
 
-    return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[6]))
+    return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[USERS.end]))
 
 
 def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
@@ -88,38 +101,14 @@ def user_of(connection: sqlite3.Connection, user_id: str) -> User | None:
 
 def insert_agent(connection: sqlite3.Connection, agent: Agent) -> bool:
     """Insert an agent; False if the ID or the username is taken."""
-    added = connection.execute(
-        "INSERT OR IGNORE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
-        (
-            agent.id,
-            agent.username,
-            agent.username.casefold(),
-            agent.name,
-            agent.persona,
-            agent.owner,
-            agent.user_memory_enabled,
-            agent.agent_memory_enabled,
-            to_ms(agent.created_at),
-        ),
-    )
-    return added.rowcount == 1
+    values = (*AGENTS.values(agent), agent.username.casefold())
+    return connection.execute(_INSERT_AGENT, values).rowcount == 1
 
 
 def insert_user(connection: sqlite3.Connection, user: User) -> bool:
     """Insert an account; False if the ID or the username is taken."""
-    added = connection.execute(
-        "INSERT OR IGNORE INTO users VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
-        (
-            user.id,
-            user.username,
-            user.username.casefold(),
-            user.eden_user_id,
-            user.subscription_tier,
-            to_list(user.feature_flags) or "[]",
-            to_ms(user.created_at),
-        ),
-    )
-    return added.rowcount == 1
+    values = (*USERS.values(user), user.username.casefold())
+    return connection.execute(_INSERT_USER, values).rowcount == 1
 
 
 def session_from(connection: sqlite3.Connection, row: Row) -> Session:
@@ -137,22 +126,10 @@ def sessions_from(connection: sqlite3.Connection, rows: Sequence[Row]) -> list[S
     ):
         members.setdefault((session_id, role), []).append(member)
     return [
-        Session(
-            id=row[0],
+        SESSIONS.make(
+            row,
             agents=tuple(members.get((row[0], "agent"), ())),
             users=tuple(members.get((row[0], "user"), ())),
-            owner=row[1],
-            group_id=row[2],
-            name=row[3],
-            title=row[4],
-            status=row[5],
-            platform=row[6],
-            incognito=bool(row[7]),
-            deleted=bool(row[8]),
-            last_activity=optional_time(row[9]),
-            created_at=optional_time(row[10]),
-            imported=bool(row[11]),
-            parent=row[12],
         )
         for row in rows
     ]
@@ -187,28 +164,8 @@ def reset_cold_note(connection: sqlite3.Connection, session_id: str) -> None:
 
 def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
     """Store a new session, or add its members to the stored one; return whether it is new."""
-    added = connection.execute(
-        "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
-        " title_folded, status, platform, incognito, deleted, last_activity, created_at, imported,"
-        " parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            session.id,
-            session.owner,
-            session.group_id,
-            session.name,
-            session.name and session.name.casefold(),
-            session.title,
-            session.title and session.title.casefold(),
-            session.status,
-            session.platform,
-            session.incognito,
-            session.deleted,
-            to_ms(session.last_activity),
-            to_ms(session.created_at),
-            session.imported,
-            session.parent,
-        ),
-    )
+    folded = [text and text.casefold() for text in (session.name, session.title)]
+    added = connection.execute(_INSERT_SESSION, (*SESSIONS.values(session), *folded))
     if session.imported and added.rowcount != 1:
         marked = connection.execute(
             "UPDATE sessions SET imported = 1, status = iif(status = 'active', ?, status)"
@@ -224,29 +181,4 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
 
 def message_from(row: Row) -> Message:
     """Decode a row of `MESSAGE`."""
-    return Message(
-        id=row[0],
-        session_id=row[1],
-        role=row[2],
-        content=row[3],
-        created_at=time(row[4]),
-        sender=row[5],
-        name=row[6],
-        tool_calls=msgspec.json.decode(row[7], type=tuple[ToolCall, ...]) if row[7] else (),
-        trigger=bool(row[8]),
-    )
-
-
-def message_row(session_id: str, message: Message) -> Row:
-    """Return the columns of a message."""
-    return (
-        message.id,
-        session_id,
-        message.role,
-        message.content,
-        to_ms(message.created_at),
-        message.sender,
-        message.name,
-        msgspec.json.encode(message.tool_calls).decode() if message.tool_calls else None,
-        message.trigger,
-    )
+    return MESSAGES.make(row)

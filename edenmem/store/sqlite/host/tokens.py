@@ -1,6 +1,7 @@
 """Access tokens of the server, and their daily use."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 
@@ -9,14 +10,24 @@ from datetime import date, datetime, timedelta
 
 from edenmem.models.access import AccessToken, DailyUse
 from edenmem.models.records import AuditEntry
-from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_ms
+from edenmem.store.sqlite.core.codec import Row, Table, from_list, to_ms
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import log
 
-_SELECT = (
-    "SELECT id, name, digest, agents, user_id, can_write, created_at, created_by, expires_at,"
-    " last_used_at FROM access_tokens"
+_TOKENS = Table(
+    AccessToken,
+    "access_tokens",
+    "access_tokens",
+    "id name digest user_id created_by",
+    flags="can_write",
+    times="created_at expires_at last_used_at",
+    others={
+        "agents": (from_list, json_array),
+    },
+    start=0,
 )
+_SELECT = f"SELECT {_TOKENS.qualified} FROM access_tokens"
+_INSERT = _TOKENS.insert(otherwise="OR IGNORE ")
 
 
 class Tokens(Part):
@@ -24,21 +35,7 @@ class Tokens(Part):
 
     def add(self, token: AccessToken, entry: AuditEntry) -> bool:
         with self._db.writing() as connection:
-            added = connection.execute(
-                "INSERT OR IGNORE INTO access_tokens (id, name, digest, agents, user_id, can_write,"
-                " created_at, created_by, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    token.id,
-                    token.name,
-                    token.digest,
-                    json_array(token.agents),
-                    token.user_id,
-                    token.can_write,
-                    to_ms(token.created_at),
-                    token.created_by,
-                    to_ms(token.expires_at),
-                ),
-            ).rowcount
+            added = connection.execute(_INSERT, _TOKENS.values(token)).rowcount
             if added:
                 log.add_entries(connection, [(entry, None)])
         return bool(added)
@@ -93,15 +90,4 @@ class Tokens(Part):
 
 
 def _token(row: Row) -> AccessToken:
-    return AccessToken(
-        id=row[0],
-        name=row[1],
-        digest=row[2],
-        agents=from_list(row[3]),
-        user_id=row[4],
-        can_write=bool(row[5]),
-        created_at=time(row[6]),
-        created_by=row[7],
-        expires_at=optional_time(row[8]),
-        last_used_at=optional_time(row[9]),
-    )
+    return _TOKENS.make(row)

@@ -3,6 +3,8 @@
 All changes of facts go through this module, so derived rows never lag.
 """
 
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
+
 from __future__ import annotations
 
 import sqlite3
@@ -11,9 +13,39 @@ import msgspec
 
 from edenmem.models.memory import Fact
 from edenmem.store.sqlite.core import codec, scopes, source_words
-from edenmem.store.sqlite.core.codec import to_list, to_ms
 from edenmem.store.sqlite.core.words import add_text, remove_text
 from edenmem.store.sqlite.memory import vectors
+
+#: The fields that a change of the text writes, and those that other changes write.
+_TEXT_FIELDS = (
+    "content",
+    "hash",
+    "updated_at",
+    "said_at",
+    "edited_at",
+    "source_message_ids",
+    "related_users",
+    "quote",
+    "unconfirmed",
+    "version",
+    "previous_content",
+)
+_OTHER_FIELDS = (
+    "updated_at",
+    "said_at",
+    "edited_at",
+    "source_message_ids",
+    "related_users",
+    "version",
+    "previous_content",
+    "private",
+)
+_text_values = codec.FACTS.encoder(*_TEXT_FIELDS)
+_other_values = codec.FACTS.encoder(*_OTHER_FIELDS, "id")
+_STORED = codec.select_more(codec.FACT_WITH_VECTOR, "f.fact_no", "f.scope_id", "f.model_id")
+_INSERT = codec.FACTS.insert("scope_id", "model_id")
+_REWRITE = f"UPDATE facts SET {codec.FACTS.assign(*_TEXT_FIELDS)}, model_id = ? WHERE fact_no = ?"
+_UPDATE = f"UPDATE facts SET {codec.FACTS.assign(*_OTHER_FIELDS)} WHERE id = ?"
 
 
 class StoredFact(msgspec.Struct, frozen=True):
@@ -25,19 +57,10 @@ class StoredFact(msgspec.Struct, frozen=True):
     model_id: int | None
 
 
-def _read_stored(
-    connection: sqlite3.Connection, where: str, values: tuple[object, ...]
-) -> StoredFact | None:
-    select = codec.FACT_WITH_VECTOR.replace(
-        " FROM ", ", f.fact_no, f.scope_id, f.model_id FROM ", 1
-    )
-    row = connection.execute(f"{select} WHERE {where}", values).fetchone()
-    return StoredFact(codec.fact_from(row), *row[-3:]) if row else None
-
-
 def find_fact(connection: sqlite3.Connection, fact_id: str) -> StoredFact | None:
     """Return the fact with this ID, in any scope."""
-    return _read_stored(connection, "f.id = ?", (fact_id,))
+    row = connection.execute(f"{_STORED} WHERE f.id = ?", (fact_id,)).fetchone()
+    return StoredFact(codec.fact_from(row), *row[-3:]) if row else None
 
 
 def locate_fact(connection: sqlite3.Connection, fact: Fact) -> StoredFact:
@@ -61,34 +84,7 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
     model_id = None
     if fact.embedding is not None:
         model_id = vectors.model_number(connection, fact.embedding_model, fact.embedding)
-    made = connection.execute(
-        "INSERT INTO facts (id, scope_id, content, hash, formed_at, updated_at, session_id,"
-        " source_message_ids, version, previous_content, access_count, last_accessed_at, private,"
-        " formation_id, related_users, quote, unconfirmed, said_at, edited_at, model_id)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            fact.id,
-            scope_id,
-            fact.content,
-            fact.hash,
-            to_ms(fact.formed_at),
-            to_ms(fact.updated_at),
-            fact.session_id,
-            to_list(fact.source_message_ids),
-            fact.version,
-            fact.previous_content,
-            fact.access_count,
-            to_ms(fact.last_accessed_at),
-            fact.private,
-            fact.formation_id,
-            to_list(fact.related_users),
-            fact.quote,
-            fact.unconfirmed,
-            to_ms(fact.said_at),
-            to_ms(fact.edited_at),
-            model_id,
-        ),
-    )
+    made = connection.execute(_INSERT, (*codec.FACTS.values(fact), scope_id, model_id))
     assert made.lastrowid is not None
     if model_id is not None and fact.embedding is not None:
         vectors.put_vector(connection, made.lastrowid, scope_id, model_id, fact.embedding)
@@ -104,27 +100,7 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
         model_id = vectors.model_number(connection, new.embedding_model, new.embedding)
     vectors.drop_staged(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
-    connection.execute(
-        "UPDATE facts SET content = ?, hash = ?, updated_at = ?, said_at = ?, edited_at = ?,"
-        " source_message_ids = ?, related_users = ?, quote = ?, unconfirmed = ?, version = ?,"
-        " previous_content = ?,"
-        " model_id = ? WHERE fact_no = ?",
-        (
-            new.content,
-            new.hash,
-            to_ms(new.updated_at),
-            to_ms(new.said_at),
-            to_ms(new.edited_at),
-            to_list(new.source_message_ids),
-            to_list(new.related_users),
-            new.quote,
-            new.unconfirmed,
-            new.version,
-            new.previous_content,
-            model_id,
-            old.number,
-        ),
-    )
+    connection.execute(_REWRITE, (*_text_values(new), model_id, old.number))
     if model_id is not None and new.embedding is not None:
         vectors.put_vector(connection, old.number, old.scope_id, model_id, new.embedding)
     remove_text(connection, old.number, old.scope_id, old.fact.content)
@@ -134,21 +110,7 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
 
 def update_fact(connection: sqlite3.Connection, old: Fact, new: Fact) -> None:
     """Update the other fields of a fact; text and vector stay."""
-    connection.execute(
-        "UPDATE facts SET updated_at = ?, said_at = ?, edited_at = ?, source_message_ids = ?,"
-        " related_users = ?, version = ?, previous_content = ?, private = ? WHERE id = ?",
-        (
-            to_ms(new.updated_at),
-            to_ms(new.said_at),
-            to_ms(new.edited_at),
-            to_list(new.source_message_ids),
-            to_list(new.related_users),
-            new.version,
-            new.previous_content,
-            new.private,
-            new.id,
-        ),
-    )
+    connection.execute(_UPDATE, _other_values(new))
     if new.source_message_ids != old.source_message_ids:
         stored = locate_fact(connection, new)
         source_words.put_words(connection, stored.number, stored.scope_id, new.source_message_ids)

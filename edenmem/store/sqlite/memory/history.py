@@ -19,34 +19,20 @@ from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.store.common.past import as_version, buffer_at
 from edenmem.store.sqlite.core import codec, scopes
-from edenmem.store.sqlite.core.codec import Row, from_list, time, to_ms
+from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import GIVEN, Part, json_array
 from edenmem.store.sqlite.memory import log
 from edenmem.store.sqlite.memory.log import AUDIT, audit_from
 
 HISTORY = (
-    "SELECT s.kind, s.agent_id, s.owner, h.id, h.target_type, h.target_id, h.version, h.content,"
-    " h.at, h.action, h.actor, h.change_id, h.absorbed_ids, h.snapshot"
+    f"SELECT s.kind, s.agent_id, s.owner, {log.VERSIONS.qualified}"
     " FROM history h JOIN scopes s USING (scope_id)"
 )
 
 
 def history_from(row: Row) -> HistoryEntry:
     """Decode a row of `HISTORY`."""
-    return HistoryEntry(
-        scope=codec.scope_of(*row[:3]),
-        id=row[3],
-        target_type=row[4],
-        target_id=row[5],
-        version=row[6],
-        content=row[7],
-        at=time(row[8]),
-        action=row[9],
-        actor=row[10],
-        change_id=row[11],
-        absorbed_ids=from_list(row[12]),
-        snapshot=None if row[13] is None else msgspec.json.decode(row[13], type=Fact),
-    )
+    return log.VERSIONS.make(row, scope=codec.scope_of(*row[:3]))
 
 
 def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
@@ -228,4 +214,4 @@ def _rewriting(connection: sqlite3.Connection, number: int | None, at: int) -> l
 
 
 def _latest_first(row: Row) -> tuple[int, int]:
-    return -row[5], -row[-1]
+    return -row[-2], -row[-1]

@@ -23,17 +23,45 @@ from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.log import AuditKey, command_prefixes
 from edenmem.store.sqlite.core import codec, scopes
-from edenmem.store.sqlite.core.codec import Row, time, to_list, to_ms
+from edenmem.store.sqlite.core.codec import Row, Table, as_json, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
 
 #: The action of a tombstone.
 REMOVED = "delete"
 
+ENTRIES = Table(
+    AuditEntry,
+    "audit",
+    "a",
+    "id change_set_id action target_type target_id agent_id reason undoes",
+    times="at",
+    others={
+        "actor": as_json(Actor),
+        "before": as_json(Any, None),
+        "after": as_json(Any, None),
+    },
+)
+VERSIONS = Table(
+    HistoryEntry,
+    "history",
+    "h",
+    "id target_type target_id version content action actor change_id",
+    times="at",
+    lists="absorbed_ids",
+    others={
+        "snapshot": (
+            lambda column: column and msgspec.json.decode(column, type=Fact),
+            lambda fact: fact and msgspec.json.encode(fact),
+        ),
+    },
+)
+(_ACTION,) = ENTRIES.places("action")
 AUDIT = (
-    "SELECT s.kind, s.agent_id, s.owner, a.id, a.change_set_id, a.at, a.actor, a.action,"
-    " a.target_type, a.target_id, a.agent_id, a.before, a.after, a.reason, a.undoes, a.audit_no"
+    f"SELECT s.kind, s.agent_id, s.owner, {ENTRIES.qualified}, a.at, a.audit_no"
     " FROM audit a LEFT JOIN scopes s USING (scope_id)"
 )
+_INSERT_ENTRY = ENTRIES.insert("scope_id")
+_INSERT_VERSION = VERSIONS.insert("scope_id")
 SHOWN = f"a.action <> '{VOID}'"
 
 #: Expression by kind of ID; the same as in the indexes.
@@ -50,28 +78,8 @@ def add_versions(
     connection: sqlite3.Connection, versions: Iterable[tuple[HistoryEntry | StoredVersion, int]]
 ) -> None:
     """Store versions, each with the number of its scope."""
-    connection.executemany(
-        "INSERT INTO history (id, target_type, target_id, scope_id, version, content, at,"
-        " action, actor, change_id, absorbed_ids, snapshot)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                each.id,
-                each.target_type,
-                each.target_id,
-                scope_id,
-                each.version,
-                each.content,
-                to_ms(each.at),
-                each.action,
-                each.actor,
-                each.change_id,
-                to_list(each.absorbed_ids),
-                None if each.snapshot is None else msgspec.json.encode(each.snapshot),
-            )
-            for each, scope_id in versions
-        ],
-    )
+    rows = [(*VERSIONS.values(each), scope_id) for each, scope_id in versions]
+    connection.executemany(_INSERT_VERSION, rows)
 
 
 def origin_of(connection: sqlite3.Connection, fact: Fact) -> Origin:
@@ -99,49 +107,19 @@ def add_entries(
 
     A void entry has a mark in the place of its action.
     """
-    connection.executemany(
-        "INSERT INTO audit (id, change_set_id, at, actor, action, target_type, target_id, agent_id,"
-        " scope_id, before, after, reason, undoes)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                entry.id,
-                entry.change_set_id,
-                to_ms(entry.at),
-                msgspec.json.encode(entry.actor).decode(),
-                VOID if entry.status == VOID else entry.action,
-                entry.target_type,
-                entry.target_id,
-                entry.agent_id,
-                scope_id,
-                None if entry.before is None else msgspec.json.encode(entry.before).decode(),
-                None if entry.after is None else msgspec.json.encode(entry.after).decode(),
-                entry.reason,
-                entry.undoes,
-            )
-            for entry, scope_id in entries
-        ],
+    marked = (
+        (msgspec.structs.replace(entry, action=VOID) if entry.status == VOID else entry, scope_id)
+        for entry, scope_id in entries
     )
+    rows = [(*ENTRIES.values(entry), scope_id) for entry, scope_id in marked]
+    connection.executemany(_INSERT_ENTRY, rows)
 
 
 def audit_from(row: Row) -> AuditEntry:
     """Decode a row of `AUDIT`."""
-    return AuditEntry(
-        scope=None if row[0] is None else codec.scope_of(*row[:3]),
-        id=row[3],
-        change_set_id=row[4],
-        at=time(row[5]),
-        actor=msgspec.json.decode(row[6], type=Actor),
-        action=row[7],
-        target_type=row[8],
-        target_id=row[9],
-        agent_id=row[10],
-        before=None if row[11] is None else msgspec.json.decode(row[11]),
-        after=None if row[12] is None else msgspec.json.decode(row[12]),
-        reason=row[13],
-        undoes=row[14],
-        status=VOID if row[7] == VOID else "done",
-    )
+    scope = None if row[0] is None else codec.scope_of(*row[:3])
+    status = VOID if row[_ACTION] == VOID else "done"
+    return ENTRIES.make(row, scope=scope, status=status)
 
 
 def _decode(raw: bytes) -> str:
@@ -228,7 +206,7 @@ class AuditLog(Part):
             yield from _read_entries(rows, unreadable)
             if len(rows) < BATCH:
                 return
-            last = (rows[-1][5], rows[-1][-1])
+            last = rows[-1][-2:]
 
     def _fetch(self, query: str, values: Sequence[Any], *, is_lenient: bool) -> list[Row]:
         """Fetch rows; text that is not UTF-8 raises an error, or is read with surrogates."""

@@ -394,7 +394,8 @@ class Propagation(Part):
             row = connection.execute(
                 "SELECT unpropagated FROM consolidations WHERE scope_id = ?", (number,)
             ).fetchone()
-            left = [one for one in codec.to_versions(row and row[0]) if one != version]
+            stored = msgspec.json.decode(row[0], type=list[int]) if row and row[0] else []
+            left = [one for one in stored if one != version]
             connection.execute(
                 "UPDATE consolidations SET unpropagated = ? WHERE scope_id = ?",
                 (json_array(left) if left else None, number),

@@ -34,8 +34,11 @@ from edenmem.store.sqlite.formations.formations import COLUMNS, formation_from
 from edenmem.store.sqlite.formations.usage import decode_calls
 from edenmem.store.sqlite.host.rows import (
     AGENT,
+    AGENTS,
     MESSAGE,
+    MESSAGES,
     SESSION,
+    SESSIONS,
     STORED_USER,
     agent_from,
     message_from,
@@ -43,7 +46,7 @@ from edenmem.store.sqlite.host.rows import (
     stored_user_from,
 )
 from edenmem.store.sqlite.memory.history import HISTORY, history_from, only_version, place_version
-from edenmem.store.sqlite.memory.log import AUDIT, audit_from
+from edenmem.store.sqlite.memory.log import AUDIT, ENTRIES, VERSIONS, audit_from
 
 
 class Where:
@@ -95,9 +98,6 @@ class Source(NamedTuple):
     def rows(self) -> str:
         """Return the tables that rows are found and counted in."""
         return f"{self.joined}{self.table}"
-
-
-_DOCUMENT = (dict, type(None))
 
 
 # -- narrowing -------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def count_rows(
 
 
 def _agent(connection: sqlite3.Connection, row: Row) -> StoredAgent:
-    return StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[8]))
+    return StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[AGENTS.end]))
 
 
 def _user(connection: sqlite3.Connection, row: Row) -> StoredUser:
@@ -347,12 +347,16 @@ def _user(connection: sqlite3.Connection, row: Row) -> StoredUser:
 
 def _session(connection: sqlite3.Connection, row: Row) -> StoredSession:
     fields = msgspec.structs.asdict(session_from(connection, row))
-    return StoredSession(**fields, last_memory_message_id=row[13])
+    return StoredSession(**fields, last_memory_message_id=row[SESSIONS.end])
 
 
 def _message(connection: sqlite3.Connection, row: Row) -> Message:
     message = message_from(row)
-    return StoredMessage(**msgspec.structs.asdict(message), forgotten=True) if row[9] else message
+    return (
+        StoredMessage(**msgspec.structs.asdict(message), forgotten=True)
+        if row[MESSAGES.end]
+        else message
+    )
 
 
 def _policy(connection: sqlite3.Connection, row: Row) -> Policy:
@@ -368,8 +372,6 @@ def _consolidation(connection: sqlite3.Connection, row: Row) -> Consolidation:
     )
     found = codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
     _check_ids(found.absorbed_ids)
-    if not all(isinstance(version, int) for version in found.unpropagated_versions):
-        raise ValueError("version is not a number")
     _check_scope(*row[:3])
     return found
 
@@ -412,7 +414,7 @@ def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
 
 def _audit_entry(connection: sqlite3.Connection, row: Row) -> AuditEntry:
     entry = audit_from(row)
-    if not all(isinstance(document, _DOCUMENT) for document in (entry.before, entry.after)):
+    if not all(isinstance(each, dict | None) for each in (entry.before, entry.after)):
         raise ValueError("'before' or 'after' is not a document")
     return entry
 
@@ -449,7 +451,7 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(AGENT, "deleted", "id", "''"),
         narrow=_agents,
         decode=_agent,
-        long=(3,),
+        long=AGENTS.places("persona"),
     ),
     RecordKind.USER: Source(
         table="users",
@@ -478,7 +480,7 @@ SOURCES: dict[RecordKind, Source] = {
         ),
         narrow=_messages,
         decode=_message,
-        long=(3, 7),
+        long=MESSAGES.places("content", "tool_calls"),
     ),
     RecordKind.POLICY: Source(
         table="policies p",
@@ -488,7 +490,7 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(codec.POLICY, "p.id", "s.agent_id"),
         narrow=_policies,
         decode=_policy,
-        long=(4, 5),
+        long=codec.POLICIES.places("memory_instructions", "consolidation_instructions"),
     ),
     RecordKind.CONSOLIDATION: Source(
         table="consolidations c",
@@ -497,7 +499,7 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(codec.CONSOLIDATION, "c.id", "s.agent_id"),
         narrow=_consolidations,
         decode=_consolidation,
-        long=(4,),
+        long=codec.TEXTS.places("consolidated_content"),
     ),
     RecordKind.REFLECTION: Source(
         table="reflections r",
@@ -506,7 +508,7 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(codec.REFLECTION, "r.id", "s.agent_id"),
         narrow=_reflections,
         decode=_reflection,
-        long=(5,),
+        long=codec.REFLECTIONS.places("content"),
     ),
     RecordKind.FACT: Source(
         table="facts f",
@@ -515,7 +517,7 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(codec.FACT, "f.id", "s.agent_id"),
         narrow=_facts,
         decode=_fact,
-        long=(5, 10, 17),
+        long=codec.FACTS.places("content", "previous_content", "quote"),
     ),
     RecordKind.HELD: Source(
         table="held e",
@@ -524,7 +526,7 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(codec.HELD, "e.id", "s.agent_id"),
         narrow=_held,
         decode=_held_item,
-        long=(6, 7, 8, 9),
+        long=codec.HELD_ITEMS.places("content", "quote", "reasons"),
     ),
     RecordKind.FORMATION: Source(
         table="formations",
@@ -552,7 +554,7 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(AUDIT, "a.id", "a.agent_id"),
         narrow=_audit,
         decode=_audit_entry,
-        long=(11, 12),
+        long=ENTRIES.places("before", "after"),
     ),
     RecordKind.HISTORY: Source(
         table="history h",
@@ -561,7 +563,7 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(HISTORY, "h.id", "s.agent_id"),
         narrow=_history,
         decode=_version,
-        long=(7, 13),
+        long=VERSIONS.places("content", "snapshot"),
         classes=(
             "h.target_type = 'consolidation'",
             "h.target_type = 'fact'",
