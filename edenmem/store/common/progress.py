@@ -151,3 +151,49 @@ def proof_record(
         created_at=now,
         updated_at=now,
     )
+
+
+def finished_record(
+    session_id: str, agent_id: str, seq: int, places: Sequence[Place], now: datetime
+) -> Formation:
+    """Return a finished formation without content, so that these messages are never formed."""
+    return Formation(
+        id=new_id(now),
+        session_id=session_id,
+        agent_id=agent_id,
+        seq=seq,
+        status=FormationStatus.APPLIED,
+        trigger=Trigger.FORCED,
+        message_ids=tuple(place.id for place in places),
+        last_message_at=places[-1].at,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def pass_over(
+    messages: Iterable[tuple[Place, bool]], newest: Place, cursor: str | None
+) -> tuple[str, int]:
+    """Move the platform's cursor past a subject's messages, and stop before other people's.
+
+    The platform has one cursor per session, and skips what it has passed.
+
+    Args:
+        messages: The session's messages from ``newest``, in order, and whether another person wrote
+            each.
+        newest: The subject's last message.
+        cursor: A deleted message at the cursor. Messages up to its time count as formed; the
+            platform itself would form the whole session again.
+
+    Returns:
+        The message at the new cursor, and the number of messages after it.
+    """
+    formed_until = None if cursor is None else time_of(cursor)
+    last, left = newest.id, 0
+    for place, is_of_others in messages:
+        is_pending = place > newest and (formed_until is None or place.at > formed_until)
+        if left or (is_of_others and is_pending):
+            left += 1
+        else:
+            last = place.id
+    return last, left

@@ -11,8 +11,9 @@ from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError
 from edenmem.models.forgetting import Traces
-from edenmem.models.formation import Formation, FormationStatus, Trigger
-from edenmem.models.ids import as_utc, new_id, utc_now
+from edenmem.models.formation import Formation
+from edenmem.models.ids import utc_now
+from edenmem.store.common.progress import Place, finished_record, pass_over
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
@@ -137,46 +138,30 @@ def _build_formation(
     for document in db.formations.find(pair, {"message_ids": 1, "seq": 1}):
         formed.update(document.get("message_ids") or ())
         last = max(last, codec.number(document.get("seq")))
-    waiting = [document for key, document in messages.items() if key not in formed]
-    if not waiting:
-        return None
-    return Formation(
-        id=new_id(at),
-        session_id=session_id,
-        agent_id=agent_id,
-        seq=last + 1,
-        status=FormationStatus.APPLIED,
-        trigger=Trigger.FORCED,
-        message_ids=tuple(str(document["_id"]) for document in waiting),
-        last_message_at=codec.read_creation_time(waiting[-1]),
-        created_at=at,
-        updated_at=at,
-    )
+    waiting = [_place(document) for key, document in messages.items() if key not in formed]
+    return finished_record(session_id, agent_id, last + 1, waiting, at) if waiting else None
 
 
 def _pass_over(
     db: Connection, session_id: str, messages: dict[Any, Document], accounts: Sequence[str] | None
 ) -> None:
-    """Move the platform's progress past the messages, never backwards.
-
-    The platform has one cursor per session. It stops before the next message of another user, so
-    that the platform skips as few of their messages as possible.
-    """
+    """Move the platform's progress past the messages, never backwards."""
     if not messages:
         return
     newest = _place(next(reversed(messages.values())))
     for _ in range(_TRIES):
-        key = {"_id": object_id(session_id)}
-        session = db.sessions.find_one(key, {_CURSOR: 1})
+        session = db.sessions.find_one({"_id": object_id(session_id)}, {_CURSOR: 1})
         cursor = sub_document((session or {}).get("memory_context")).get(_CURSOR_FIELD)
         known = db.messages.find_one({"_id": cursor}, {"createdAt": 1}) if cursor else None
         if session is None or (known is not None and _place(known) >= newest):
             return
-        deleted_at = None
-        if isinstance(cursor, ObjectId) and known is None:
-            deleted_at = as_utc(cursor.generation_time)
-        last, left = _end_of_replies(db, session_id, newest, deleted_at, accounts)
-        fields = {_CURSOR_FIELD: last, "messages_since_memory_formation": left}
+        is_deleted = isinstance(cursor, ObjectId) and known is None
+        last, left = pass_over(
+            _list_from(db, session_id, newest, accounts),
+            newest,
+            str(cursor) if is_deleted else None,
+        )
+        fields: Document = {_CURSOR_FIELD: object_id(last), "messages_since_memory_formation": left}
         if not left:
             fields["weighted_tokens_since_memory_formation"] = 0
         if set_in_context(db, session_id, "$set", fields, where={_CURSOR: cursor}):
@@ -187,38 +172,19 @@ def _pass_over(
     )
 
 
-def _end_of_replies(
-    db: Connection,
-    session_id: str,
-    newest: tuple[datetime, str],
-    deleted_at: datetime | None,
-    accounts: Sequence[str] | None,
-) -> tuple[Any, int]:
-    """Find the last message before the next one of another user, and count the messages after it.
-
-    ``deleted_at`` is the time of a deleted message at the platform's cursor: earlier messages count
-    as formed. The platform itself would form the whole session again.
-    """
-    formed_until = max(newest[0], deleted_at or newest[0])
-    last, left = object_id(newest[1]), 0
+def _list_from(
+    db: Connection, session_id: str, newest: Place, accounts: Sequence[str] | None
+) -> Iterator[tuple[Place, bool]]:
+    """Yield the messages from the newest one, and whether another person wrote each."""
     for document in db.messages.find(
-        {"session": object_id(session_id), "createdAt": {"$gte": newest[0]}},
+        {"session": object_id(session_id), "createdAt": {"$gte": newest.at}},
         {"createdAt": 1, "role": 1, "sender": 1, "trigger": 1},
         sort=(("createdAt", 1), ("_id", 1)),
     ):
-        is_of_others = (
-            _place(document) > newest
-            and codec.read_creation_time(document) > formed_until
-            and document.get("role") == "user"
-            and not document.get("trigger")
-            and str(document.get("sender")) not in (accounts or ())
-        )
-        if left or is_of_others:
-            left += 1
-        else:
-            last = document["_id"]
-    return last, left
+        is_by_person = document.get("role") == "user" and not document.get("trigger")
+        is_of_others = is_by_person and str(document.get("sender")) not in (accounts or ())
+        yield _place(document), is_of_others
 
 
-def _place(document: Document) -> tuple[datetime, str]:
-    return codec.read_creation_time(document), str(document["_id"])
+def _place(document: Document) -> Place:
+    return Place(codec.read_creation_time(document), str(document["_id"]))

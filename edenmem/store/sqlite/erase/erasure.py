@@ -27,13 +27,13 @@ from edenmem.models.forgetting import (
     Traces,
     whole_accounts,
 )
-from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry
-from edenmem.store.sqlite.core import codec, scopes, source_words
+from edenmem.store.common.progress import Place, finished_record, pass_over
+from edenmem.store.sqlite.core import scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
-from edenmem.store.sqlite.formations.formations import apply_recorded
+from edenmem.store.sqlite.formations.formations import apply_recorded, insert_formation
 from edenmem.store.sqlite.memory import facts, log
 from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, SOURCES, THEIRS, count_rows
 
@@ -484,19 +484,22 @@ def _count_as_done(
             (session_id, *values, agent_id),
         ).fetchall()
         if waiting:
-            _insert_done(connection, session_id, agent_id, waiting, at)
+            (seq,) = connection.execute(
+                "SELECT coalesce(max(seq), 0) + 1 FROM formations"
+                " WHERE session_id = ? AND agent_id = ?",
+                (session_id, agent_id),
+            ).fetchone()
+            places = [Place(time(created_at), id) for id, created_at in waiting]
+            insert_formation(connection, finished_record(session_id, agent_id, seq, places, at))
 
 
 def _pass_over(connection: sqlite3.Connection, session_id: str, traces: Traces | None) -> None:
-    """Move the platform's cursor past the subject's messages (None: all), never backwards.
-
-    The cursor stops before the next message of another person.
-    """
-    theirs, among = ("", "[]") if traces is None else (f" AND {THEIRS}", _theirs(traces)[0])
+    """Move the platform's cursor past the subject's messages (None: all), never backwards."""
+    theirs, values = ("", ()) if traces is None else (f" AND {THEIRS}", _theirs(traces))
     newest = connection.execute(
         f"SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ?{theirs}"
         " ORDER BY m.created_at DESC, m.id DESC LIMIT 1",
-        (session_id, *(() if traces is None else _theirs(traces))),
+        (session_id, *values),
     ).fetchone()
     if newest is None:
         return
@@ -508,42 +511,16 @@ def _pass_over(connection: sqlite3.Connection, session_id: str, traces: Traces |
     ).fetchone()
     if known is not None and known >= newest:
         return
-    # The time of a deleted message is taken from its ID.
-    formed_until = int(cursor[:8], 16) * 1000 if cursor and known is None else 0
-    other = connection.execute(
-        "SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ? AND m.role = 'user'"
-        f" AND m.trigger = 0 AND coalesce(m.sender, '') NOT {AMONG}"
-        " AND (m.created_at, m.id) > (?, ?) AND m.created_at > ?"
-        " ORDER BY m.created_at, m.id LIMIT 1",
-        (session_id, among, *newest, formed_until),
-    ).fetchone()
-    connection.execute(
-        "UPDATE sessions SET last_memory_message_id = (SELECT m.id FROM messages m"
-        " WHERE m.session_id = ?1 AND (m.created_at, m.id) < (?2, ?3)"
-        " ORDER BY m.created_at DESC, m.id DESC LIMIT 1) WHERE id = ?1",
-        (session_id, *(other or (2**63 - 1, ""))),
+    rows = connection.execute(
+        "SELECT m.created_at, m.id, m.role = 'user' AND m.trigger = 0"
+        f" AND coalesce(m.sender, '') NOT {AMONG} FROM messages m"
+        " WHERE m.session_id = ? AND m.created_at >= ? ORDER BY m.created_at, m.id",
+        (json_array(traces.accounts if traces else ()), session_id, newest[0]),
     )
-
-
-def _insert_done(
-    connection: sqlite3.Connection,
-    session_id: str,
-    agent_id: str,
-    waiting: Sequence[codec.Row],
-    at: datetime,
-) -> None:
-    formation_id, now = new_id(at), to_ms(at)
-    connection.execute(
-        "INSERT INTO formations (id, session_id, agent_id, seq, status, trigger, last_message_at,"
-        " created_at, updated_at, attempts, decisions, usage, counts)"
-        " SELECT ?1, ?2, ?3, coalesce(max(seq), 0) + 1, 'applied', 'forced', ?4, ?5, ?5, 0, '[]',"
-        " '[]', '{}' FROM formations WHERE session_id = ?2 AND agent_id = ?3",
-        (formation_id, session_id, agent_id, waiting[-1][1], now),
+    messages = ((Place(time(at), id), bool(is_of_others)) for at, id, is_of_others in rows)
+    last, _ = pass_over(
+        messages, Place(time(newest[0]), newest[1]), cursor if known is None else None
     )
-    connection.executemany(
-        "INSERT INTO formation_messages VALUES (?, ?, ?, ?, ?)",
-        [
-            (session_id, agent_id, message_id, formation_id, place)
-            for place, (message_id, _) in enumerate(waiting)
-        ],
+    connection.execute(
+        "UPDATE sessions SET last_memory_message_id = ? WHERE id = ?", (last, session_id)
     )
