@@ -5,14 +5,22 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import msgspec
+import pytest
 
-from edenmem.models.changes import AddFact, RemoveFact, RemoveReflection, ReviseFact
+from edenmem.models.changes import (
+    AddFact,
+    RemoveFact,
+    RemoveReflection,
+    ReviseFact,
+    ReviseReflection,
+)
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW
 from tests.support.memory import add_fact, add_reflection, applied, consolidate
+from tests.support.vectors import random_unit
 
 AGENT = new_id()
 SCOPE = Scope.user(AGENT, new_id())
@@ -71,19 +79,32 @@ def test_a_fact_as_it_was_has_its_version_and_times(store: Store) -> None:
         assert then.home == SCOPE
 
 
-def test_a_restored_fact_is_missing_in_between(store: Store) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_restored_fact_is_missing_in_between(store: Store, version: int) -> None:
+    """Undo restores the snapshot unchanged, whose own times do not tell that it was removed."""
     fact = add_fact(store, SCOPE, "one", formed_at=hour(0))
     remove(store, fact, hour(1))
     snapshot = store.history.versions("fact", fact.id)[-1].snapshot
     assert snapshot is not None
-    applied(
-        store,
-        AddFact(fact=msgspec.structs.replace(snapshot, version=2, updated_at=hour(3))),
-        at=hour(3),
-    )
+    if version == 2:
+        snapshot = msgspec.structs.replace(snapshot, version=2, updated_at=hour(3))
+    applied(store, AddFact(fact=snapshot), at=hour(3))
     assert contents(store, hour(0.5)) == ["one"]
     assert contents(store, hour(2)) == []
     assert contents(store, hour(3.5)) == ["one"]
+
+
+def test_a_fact_is_removed_and_restored_repeatedly(store: Store) -> None:
+    fact = add_fact(store, SCOPE, "one", embedding=random_unit(1), embedding_model="m")
+    for turn in range(3):
+        remove(store, fact, hour(turn + 1))
+        snapshot = store.history.versions("fact", fact.id)[-1].snapshot
+        assert snapshot == fact
+        applied(store, AddFact(fact=snapshot), at=hour(turn + 1))
+    revise(store, fact, "two", hour(9))
+    history = store.history.versions("fact", fact.id)
+    assert [entry.action for entry in history] == ["add", *["delete", "restore"] * 3, "edit"]
+    assert len({entry.id for entry in history}) == len(history)
 
 
 def test_the_past_is_scoped(store: Store) -> None:
@@ -143,3 +164,25 @@ def test_a_reflection_that_was_absorbed_and_then_removed_was_pending_before(stor
     assert (then.id, then.content, then.absorbed) == (reflection.id, "thought", False)
     assert store.history.pending_at(SCOPE, hour(1.5)) == []
     assert store.history.pending_at(SCOPE, hour(2.5)) == []
+
+
+def test_the_past_buffer_has_what_was_edited_and_removed_since(store: Store) -> None:
+    edited = add_reflection(store, SCOPE, "first wording", formed_at=hour(0))
+    removed = add_reflection(store, SCOPE, "removed later", formed_at=hour(1))
+    same = {"scope": SCOPE, "reflection_id": edited.id}
+    for number, content in ((2, "second wording"), (3, "third wording")):
+        at = hour(number)
+        change = ReviseReflection(expected_version=number - 1, content=content, at=at, **same)
+        applied(store, change, at=at)
+    same["reflection_id"] = removed.id
+    applied(store, RemoveReflection(expected_version=1, at=hour(4), **same), at=hour(4))
+
+    def pending(moment: float) -> list[str]:
+        return [one.content for one in store.history.pending_at(SCOPE, hour(moment))]
+
+    assert pending(0.5) == ["first wording"]
+    assert pending(1.5) == ["first wording", "removed later"]
+    assert pending(2.5) == ["second wording", "removed later"]
+    assert pending(3.5) == ["third wording", "removed later"]
+    assert pending(4.5) == ["third wording"]
+    assert store.history.pending_at(SCOPE, hour(1.5))[1] == removed

@@ -21,7 +21,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.store.contract.conftest import ON_BOTH
-from tests.support.builders import ACTOR, NOW, ago, change_set, make_fact
+from tests.support.builders import NOW, ago, change_set, make_fact
 from tests.support.memory import (
     add_fact,
     add_facts,
@@ -257,19 +257,20 @@ def test_no_change_reaches_a_fact_of_another_scope(store: Store, claimed: Scope)
 
 
 @pytest.mark.parametrize(
-    ("command", "formed", "action"),
+    ("command", "formed", "action", "revised"),
     [
-        ("edenmem fact add --agent restore", False, "add"),
-        ("MemoryService", False, "add"),
-        ("edenmem import …", False, "add"),
-        ("edenmem form …", True, "form"),
-        ("MemoryService", True, "form"),
-        ("edenmem migrate v1 --yes", False, "migrate"),
-        ("edenmem undo …", False, "restore"),
+        ("edenmem fact add --agent restore", False, "add", "edit"),
+        ("MemoryService", False, "add", "edit"),
+        ("edenmem import …", False, "add", "edit"),
+        ("edenmem form …", True, "form", "edit"),
+        ("MemoryService", True, "form", "edit"),
+        ("edenmem migrate v1 --yes", False, "migrate", "migrate"),
+        ("edenmem undo …", False, "restore", "restore"),
+        ("edenmem restore", False, "restore", "restore"),
     ],
 )
 def test_history_records_actor_and_action(
-    store: Store, command: str, formed: bool, action: str
+    store: Store, command: str, formed: bool, action: str, revised: str
 ) -> None:
     actor = Actor(name="anna", host="here", command=command)
     fact = make_fact(SCOPE, "one", formed_at=NOW, formation_id=new_id() if formed else None)
@@ -278,10 +279,15 @@ def test_history_records_actor_and_action(
     (only,) = store.history.versions("fact", fact.id)
     assert (only.version, only.actor, only.action) == (1, "anna", action)
     assert (only.at, only.change_id) == (NOW, added.id)
-    applied(store, revise(fact, "two", at=NOW + timedelta(minutes=1)))
+    change = revise(fact, "two", at=NOW + timedelta(minutes=1))
+    store.changes.apply(change_set(change, actor=actor))
     first, second = store.history.versions("fact", fact.id)
     assert first == only
-    assert (second.actor, second.action) == (ACTOR.name, "edit")
+    assert (second.actor, second.action, second.change_id) == ("anna", revised, change.id)
+    formed_again = make_fact(SCOPE, "three", formation_id=new_id())
+    third = revise(fact, "three", expected_version=2, or_add=formed_again)
+    applied(store, third)
+    assert store.history.versions("fact", fact.id)[-1].action == "form"
 
 
 def test_a_removed_fact_can_be_restored_whole(store: Store) -> None:

@@ -13,6 +13,7 @@ from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.core.schema import SCHEMA_VERSION
 from tests.support.builders import make_agent
+from tests.support.schema_steps import add_steps
 
 MIGRATIONS = [f"migration {one.name}" for one in migrations.migrations()]
 GOOD = "NO_WAY_BACK = 'because'\ndef up_sqlite(c): c.append('s')\ndef up_mongo(d): d.append('m')\n"
@@ -84,19 +85,27 @@ def test_what_is_wrong_with_one_is_said(tmp_path: Path, files: dict[str, str], s
         migrations.migrations(tmp_path)[0].up("sqlite", [])
 
 
-def test_a_migration_that_fails_leaves_no_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_file", [False, True])
+def test_a_failed_step_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_file: bool
 ) -> None:
     def fail(self: migrations.Migration, kind: str, handle: sqlite3.Connection) -> None:
         handle.execute("CREATE TABLE half (x)")
         handle.execute("CREATE TABLE half (x)")
 
     store = SqliteStore(tmp_path / "memory.db")
+    bring = store.database.initialize
+    if has_file:
+        store.database.initialize()
+        (folder := tmp_path / "steps").mkdir()
+        add_steps(monkeypatch, folder)
+        bring = store.migrations.migrate_up
+    before = store.migrations.schema()
     with monkeypatch.context() as patch:
         patch.setattr(migrations.Migration, "up", fail)
         with pytest.raises(StoreError):
-            store.database.initialize()
-    assert not store.database.info().initialized
-    assert store.database.initialize() == MIGRATIONS
+            bring()
+    assert store.migrations.schema() == before
+    assert bring()
     assert store.host.add_agent(make_agent())
     store.database.close()

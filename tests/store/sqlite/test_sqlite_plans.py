@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from edenmem.models.changes import AddFact, ReviseFact, SetPrivacy, WriteConsolidation
 from edenmem.models.formation import FormationStatus, UsageEntry
@@ -49,20 +46,12 @@ _IN_ORDER = {
 _SCAN = re.compile(rf"SCAN ({_LARGE})\b(?: USING (?:COVERING )?INDEX (\w+))?")
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialize()
-    yield store
-    store.database.close()
-
-
-def test_every_query_uses_an_index(opened: SqliteStore) -> None:
+def test_every_query_uses_an_index(sqlite_store: SqliteStore) -> None:
     statements: set[str] = set()
-    with opened.connections.reading() as connection:
+    with sqlite_store.connections.reading() as connection:
         connection.set_trace_callback(statements.add)
-    run_everything(opened)
-    with opened.connections.reading() as connection:
+    run_everything(sqlite_store)
+    with sqlite_store.connections.reading() as connection:
         connection.set_trace_callback(None)
         assert len(statements) > 60
         scans = [found for one in sorted(statements) for found in full_scans(connection, one)]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from edenmem.errors import StoreError
-from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from tests.support.schema_steps import add_steps
 
@@ -83,26 +82,6 @@ def test_two_upgrade_at_once_and_each_step_is_taken_once(tmp_path: Path, steps: 
     for thread in threads:
         thread.join()
     assert sorted(taken) == steps
-
-
-def test_a_step_that_fails_leaves_the_file_as_it_was(
-    tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "old.db"
-    before = shape(path)
-
-    def fail(self: migrations.Migration, kind: str, handle: sqlite3.Connection) -> None:
-        handle.execute("CREATE TABLE half (x)")
-        handle.execute("CREATE TABLE half (x)")
-
-    store = SqliteStore(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(migrations.Migration, "up", fail)
-        with pytest.raises(StoreError):
-            store.migrations.migrate_up()
-    assert shape(path) == before
-    assert store.migrations.migrate_up()
-    store.database.close()
 
 
 def test_there_is_nothing_to_upgrade_before_there_is_a_file(tmp_path: Path) -> None:
