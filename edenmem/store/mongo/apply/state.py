@@ -11,6 +11,7 @@ import msgspec
 from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State, Use
 from edenmem.memory.outcome import VOID, plain
 from edenmem.memory.texts import new_text
+from edenmem.models.backup import StoredVersion
 from edenmem.models.memory import Fact, Held, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import StoreSettings
@@ -32,7 +33,6 @@ from edenmem.store.mongo.core.filters import (
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.memory.buffers import BUFFER
 from edenmem.store.mongo.memory.history import (
-    Kept,
     fact_version,
     history_from,
     in_order,
@@ -194,29 +194,29 @@ class Loader:
     def _heads(self, state: State, targets: set[tuple[str, str]]) -> None:
         """Load the last entry in history for each target, and the origin of its current version."""
         state.heads = dict.fromkeys(targets)
-        versions: dict[tuple[str, str], list[Kept]] = {}
+        versions: dict[tuple[str, str], list[StoredVersion]] = {}
         for kind in sorted({kind for kind, _ in targets}):
             ids = [key for each, key in targets if each == kind]
             for part in id_parts(ids):
                 key = {"target_type": kind, "target_id": {"$in": part}}
                 bare = {"snapshot": 0, "content": 0}
                 for version in map(history_from, self._find(names.HISTORY, key, bare)):
-                    versions.setdefault((kind, version.entry.target_id), []).append(version)
+                    versions.setdefault((kind, version.target_id), []).append(version)
         for target in targets:
             current = self._current(*target)
             past = in_order(versions.get(target, ()), current)
             if past:
                 last = past[-1]
-                state.heads[target] = Head(
-                    version=last.entry.version, action=last.entry.action, life=last.life
-                )
+                state.heads[target] = Head(version=last.version, action=last.action, life=last.life)
             if current is not None:
-                made = current.entry
                 state.origins[target] = Origin(
-                    action=made.action, actor=made.actor, change_id=made.change_id, at=made.at
+                    action=current.action,
+                    actor=current.actor,
+                    change_id=current.change_id,
+                    at=current.at,
                 )
 
-    def _current(self, kind: str, key: str) -> Kept | None:
+    def _current(self, kind: str, key: str) -> StoredVersion | None:
         document = self.stored.get((kind, key))
         if document is None:
             return None

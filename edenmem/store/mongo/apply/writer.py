@@ -33,7 +33,7 @@ from edenmem.store.mongo.core.filters import (
 from edenmem.store.mongo.core.transactions import Transaction
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.memory.buffers import BUFFER, moves
-from edenmem.store.mongo.memory.history import Kept, audit_document, history_document
+from edenmem.store.mongo.memory.history import audit_document, history_document
 
 #: Maps a vector, its model and its text's hash to the fields of a fact to set and to unset.
 VectorUpdate = Callable[[bytes | None, str | None, str], tuple[Document, Document]]
@@ -116,7 +116,7 @@ class Writer:
             if isinstance(write.model, Reflection):
                 self._move(write, in_place=in_place)
         for version in effect.versions:
-            self._do(names.HISTORY, InsertOne(history_document(Kept(version, effect.life))))
+            self._do(names.HISTORY, InsertOne(history_document(version, effect.life)))
         self._do(names.AUDIT, InsertOne(audit_document(effect.entry)))
 
     def _do(self, collection: str, operation: Any) -> None:

@@ -228,8 +228,8 @@ class MongoErasure:
         self._mark_messages(traces)  # first: an interrupted run may not find them again
         sessions = ((traces.own, None), (traces.shared, traces))
         return sum(
-            settle_session(self._db, self._formations, session_id, traces.agent_id, said_by, at)
-            for ids, said_by in sessions
+            settle_session(self._db, self._formations, session_id, traces.agent_id, subject, at)
+            for ids, subject in sessions
             for session_id in ids
         )
 
@@ -242,7 +242,7 @@ class MongoErasure:
             self._erase_reflections(_DERIVED, list(found), removed)
         wanted = Selection(traces=traces)
         for part in id_parts(traces.facts):  # before the facts, which a later run needs to find
-            self._forget_past(part, removed)
+            self._erase_past(part, removed)
         for filter in narrow(RecordKind.FACT, wanted):
             for page in self._pages(self._db.facts, filter):
                 self._erase_facts(page, removed)
@@ -250,10 +250,10 @@ class MongoErasure:
             for page in self._pages(self._db.reflections, filter):
                 self._erase_reflections("reflections", page, removed)
         for part in id_parts(traces.held):  # also those that are gone already
-            self._forget_past(part, removed)
+            self._erase_past(part, removed)
         for filter in narrow(RecordKind.HELD, wanted):
             for page in self._pages(self._db.held, filter):
-                self._forget_what_was(page, removed)
+                self._erase_past_of(page, removed)
                 removed["held items"] += self._delete(names.HELD, page, ())
         for filter in narrow(RecordKind.CONSOLIDATION, wanted):
             for page in self._pages(self._db.consolidated, filter):
@@ -310,7 +310,7 @@ class MongoErasure:
             yield page
 
     def _erase_facts(self, documents: Sequence[Document], removed: Counter[str]) -> None:
-        self._forget_what_was(documents, removed)
+        self._erase_past_of(documents, removed)
         touched = [fact.home for fact in codec.read_owned(codec.fact_from, documents)]
         removed["facts"] += self._delete(names.FACTS, documents, touched)
 
@@ -326,7 +326,7 @@ class MongoErasure:
                 build_consolidated_key(scope),
                 {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
             )
-        self._forget_what_was(documents, removed)
+        self._erase_past_of(documents, removed)
         removed[kind] += self._delete(names.REFLECTIONS, documents, by_scope)
 
     def _delete(
@@ -344,10 +344,10 @@ class MongoErasure:
 
         return self._transactions.run(delete)
 
-    def _forget_what_was(self, documents: Sequence[Document], removed: Counter[str]) -> None:
-        self._forget_past([document["_id"] for document in documents], removed)
+    def _erase_past_of(self, documents: Sequence[Document], removed: Counter[str]) -> None:
+        self._erase_past([document["_id"] for document in documents], removed)
 
-    def _forget_past(self, ids: Sequence[Any], removed: Counter[str]) -> None:
+    def _erase_past(self, ids: Sequence[Any], removed: Counter[str]) -> None:
         """Remove the history of targets, and empty their audit entries."""
         for kind in ("fact", "reflection"):
             removed[_VERSIONS] += self._db.history.delete_many(

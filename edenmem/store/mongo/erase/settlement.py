@@ -64,15 +64,15 @@ def settle_session(
     formations: Formations,
     session_id: str,
     agent_id: str | None,
-    said_by: Traces | None,
+    subject: Traces | None,
     at: datetime,
 ) -> int:
     """Settle all messages of a session, or only those of a subject.
 
     See `Erasure.settle_formations`.
     """
-    accounts = None if said_by is None else said_by.accounts
-    messages = find_messages_by(db, session_id, accounts, said_by.messages if said_by else ())
+    accounts = None if subject is None else subject.accounts
+    messages = find_messages_by(db, session_id, accounts, subject.messages if subject else ())
     settled = 0
     for document in db.formations.find({**_of(session_id, agent_id), "$or": _UNSETTLED}):
         ids = document.get("message_ids") or []

@@ -36,6 +36,7 @@ from edenmem.store.protocol.memory import Memory
 DELETED = "delete"
 
 _TYPES = {"fact", "consolidation"}
+_ENTRY_FIELDS = HistoryEntry.__struct_fields__
 
 
 #: The position of a version among those of its target: its number, the number of restorations
@@ -43,38 +44,20 @@ _TYPES = {"fact", "consolidation"}
 Place = tuple[int, int, bool]
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A version in history.
-
-    ``life`` counts the restorations of the fact before it: removing and restoring a fact keeps its
-    version number.
-    """
-
-    entry: HistoryEntry
-    life: int = 0
-
-    @property
-    def is_tombstone(self) -> bool:
-        """Return whether this version records the removal of the fact."""
-        return self.entry.action == DELETED
-
-    @property
-    def place(self) -> Place:
-        """The position among the versions of the target."""
-        return self.entry.version, self.life, self.is_tombstone
-
-
-def make_version(life: int, **fields: Any) -> Kept:
+def make_version(life: int, **fields: Any) -> StoredVersion:
     """Return a version with a derived ID, so that writing it twice has no effect."""
     key = version_id(
         fields["target_type"], fields["target_id"], fields["version"], fields["change_id"]
     )
-    return Kept(HistoryEntry(id=key, **fields), life)
+    return StoredVersion(id=key, life=life, **fields)
 
 
-def history_document(version: Kept) -> Document:
-    """Return the stored form of a version; a fact's snapshot is MessagePack."""
-    entry = version.entry
+def history_document(entry: HistoryEntry, life: int) -> Document:
+    """Return the stored form of a version; a fact's snapshot is MessagePack.
+
+    ``life`` counts the restorations of the fact before it: removing and restoring a fact keeps its
+    version number.
+    """
     document: Document = {
         "_id": object_id(entry.id),
         "target_type": entry.target_type,
@@ -82,7 +65,7 @@ def history_document(version: Kept) -> Document:
         "agent_id": object_id(entry.scope.agent_id),
         **_scope_fields(entry.scope),
         "version": entry.version,
-        "life": version.life,
+        "life": life,
         "content": entry.content,
         "at": entry.at,
         "action": entry.action,
@@ -97,10 +80,10 @@ def history_document(version: Kept) -> Document:
     return document
 
 
-def history_from(document: Document) -> Kept:
+def history_from(document: Document) -> StoredVersion:
     """Read a stored version."""
     snapshot = document.get("snapshot")
-    entry = HistoryEntry(
+    return StoredVersion(
         id=str(document["_id"]),
         target_type=codec.text(document.get("target_type")),
         target_id=str(document["target_id"]),
@@ -113,8 +96,8 @@ def history_from(document: Document) -> Kept:
         change_id=codec.text_id(document.get("change_id")),
         absorbed_ids=codec.text_ids(document.get("absorbed_ids")),
         snapshot=None if snapshot is None else msgspec.msgpack.decode(snapshot, type=Fact),
+        life=codec.number(document.get("life")),
     )
-    return Kept(entry, codec.number(document.get("life")))
 
 
 def place_of(document: Document) -> Place:
@@ -123,12 +106,10 @@ def place_of(document: Document) -> Place:
     return codec.number(document.get("version")), codec.number(document.get("life")), is_tombstone
 
 
-def stored_version(version: Kept) -> StoredVersion:
+def stored_version(version: StoredVersion) -> StoredVersion:
     """Return a version for a backup, with an ID that is the same on every store."""
-    entry = version.entry
-    fields = msgspec.structs.asdict(entry)
-    fields["id"] = backup.version_id(entry.target_type, entry.target_id, version.place)
-    return StoredVersion(**fields, life=version.life)
+    id = backup.version_id(version.target_type, version.target_id, version.place)
+    return msgspec.structs.replace(version, id=id)
 
 
 def audit_document(entry: AuditEntry) -> Document:
@@ -200,26 +181,26 @@ class MongoHistory:
         else:
             key["target_id"] = object_id(target_id)
         # The platform may delete a scope's document, and number the text of the next from 1 again.
-        targets: dict[str, dict[Place, Kept]] = {}
+        targets: dict[str, dict[Place, StoredVersion]] = {}
         for version in map(history_from, self._db.history.find(key)):
-            targets.setdefault(version.entry.target_id, {})[version.place] = version
+            targets.setdefault(version.target_id, {})[version.place] = version
         current = self._current_version(target_type, target_id, scope)
         if current is not None:
-            last = targets.pop(current.entry.target_id, {})
-            targets[current.entry.target_id] = {current.place: current, **last}
+            last = targets.pop(current.target_id, {})
+            targets[current.target_id] = {current.place: current, **last}
         entries = [
-            version.entry
+            HistoryEntry(**{name: getattr(version, name) for name in _ENTRY_FIELDS})
             for target, versions in targets.items()
             for version in in_order(
                 versions.values(),
-                current if current is not None and current.entry.target_id == target else None,
+                current if current is not None and current.target_id == target else None,
             )
         ]
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
     def _current_version(
         self, target_type: str, target_id: str, scope: Scope | None
-    ) -> Kept | None:
+    ) -> StoredVersion | None:
         """Return the current version, which history may not contain, if it is readable."""
         if target_type == "fact":
             found = self._db.facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
@@ -272,23 +253,22 @@ class MongoHistory:
             {"scope_key": scope.key, "target_type": "fact", "action": DELETED}
             for scope in dict.fromkeys(scopes)
         ]
-        versions = map(history_from, self._db.find_all(self._db.history, filters))
-        return (version.entry for version in versions)
+        return map(history_from, self._db.find_all(self._db.history, filters))
 
     def _versions_at(self, facts: dict[str, Fact], moment: datetime) -> Iterator[Fact]:
         """Yield each fact as it was at the moment; removed ones are left out."""
-        latest: dict[str, Kept] = {}
+        latest: dict[str, StoredVersion] = {}
         filters = [{"target_type": "fact", "target_id": {"$in": part}} for part in id_parts(facts)]
         for version in map(history_from, self._db.find_all(self._db.history, filters)):
-            known = latest.get(version.entry.target_id)
-            if version.entry.at <= moment and (known is None or version.place > known.place):
-                latest[version.entry.target_id] = version
+            known = latest.get(version.target_id)
+            if version.at <= moment and (known is None or version.place > known.place):
+                latest[version.target_id] = version
         for fact_id, fact in facts.items():
             then = latest.get(fact_id)
             if then is None:
                 yield _before_history(fact)
-            elif not then.is_tombstone:
-                yield as_version(fact, then.entry, moment)
+            elif then.action != DELETED:
+                yield as_version(fact, then, moment)
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         entries = self._rewriting(scope, moment)
@@ -306,7 +286,9 @@ class MongoHistory:
         return sorted(done, key=lambda entry: entry.at, reverse=True)
 
 
-def in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
+def in_order(
+    versions: Iterable[StoredVersion], current: StoredVersion | None
+) -> list[StoredVersion]:
     """Sort versions, and drop tombstones of removals that did not happen.
 
     A tombstone is written before its fact is removed. If the removal then failed, the fact is still
@@ -326,7 +308,7 @@ def order_places(places: Iterable[Place], current: Place | None) -> list[Place]:
     return [place for place in ordered if not place[2] or ends.get(place[1]) == place]
 
 
-def fact_version(document: Document) -> Kept:
+def fact_version(document: Document) -> StoredVersion:
     """Return the current version of a fact from its document."""
     fact = codec.fact_from(document)
     made = codec.read_last_version(document, fact.version)
@@ -344,7 +326,7 @@ def fact_version(document: Document) -> Kept:
     )
 
 
-def text_version(document: Document) -> Kept:
+def text_version(document: Document) -> StoredVersion:
     """Return the current version of a text from its document."""
     text = codec.consolidation_from(document)
     made = codec.read_last_version(document, text.version)

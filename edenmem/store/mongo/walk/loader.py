@@ -22,9 +22,7 @@ from edenmem.models.backup import (
     StoredVersion,
     compare_records,
     forgotten_ids,
-    version_id,
 )
-from edenmem.models.changes import HistoryEntry
 from edenmem.models.host import Message
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
@@ -54,7 +52,6 @@ from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.host.host import assign_owner, cold_note_reset
 from edenmem.store.mongo.memory.buffers import fill_buffers
 from edenmem.store.mongo.memory.history import (
-    Kept,
     audit_document,
     fact_version,
     history_document,
@@ -311,7 +308,7 @@ class RecordLoader:
                 collection.bulk(load.marks)
         return [answers.get(place, _OF_ANOTHER) for place in range(len(records))]
 
-    def _past(self, records: Sequence[StoredVersion]) -> dict[str, Kept]:
+    def _past(self, records: Sequence[StoredVersion]) -> dict[str, StoredVersion]:
         """Return the stored versions of these targets, by position-based ID.
 
         Entries of an older edenmem have other IDs.
@@ -322,7 +319,7 @@ class RecordLoader:
             for part in id_parts(r.target_id for r in records if r.target_type == kind)
         ]
         found = map(history_from, self._db.find_all(self._db.history, filters))
-        return {_id(stored_version(version)): version for version in found}
+        return {stored_version(version).id: version for version in found}
 
     def _targets(
         self, collection: Collection, target_type: str, records: Sequence[StoredVersion]
@@ -417,14 +414,14 @@ class _Target(msgspec.Struct):
     """A document whose versions are loaded; ``is_marked`` if its origin is recorded."""
 
     key: Document
-    current: Kept
+    current: StoredVersion
     is_marked: bool
 
 
 class _Load:
     """Collects the writes for a batch of versions."""
 
-    def __init__(self, past: dict[str, Kept], targets: dict[str, _Target]) -> None:
+    def __init__(self, past: dict[str, StoredVersion], targets: dict[str, _Target]) -> None:
         self._past = past
         self._targets = targets
         self.inserts: list[Document] = []
@@ -432,18 +429,18 @@ class _Load:
 
     def judge(self, record: StoredVersion) -> LoadResult:
         """Return the result for one version, and collect its writes."""
-        known = self._past.get(_id(record))
+        version = stored_version(record)
+        known = self._past.get(version.id)
         if known is not None:
             return compare_records(RecordKind.HISTORY, stored_version(known), record)
-        version = _version(record)
         target = self._targets.get(record.target_id)
         if target is None or _is_past(version, target.current):
-            self.inserts.append(history_document(version))
+            self.inserts.append(history_document(version, version.life))
             return ADDED
         if not _could_be(version, target.current):
             return _OF_ANOTHER
         if version.life > target.current.life:  # the fact was removed and restored since
-            self.inserts.append(history_document(target.current))
+            self.inserts.append(history_document(target.current, target.current.life))
         elif _origin(version) == _origin(target.current):
             return SAME
         elif target.is_marked:
@@ -453,35 +450,24 @@ class _Load:
         return ADDED
 
 
-def _is_past(version: Kept, current: Kept) -> bool:
+def _is_past(version: StoredVersion, current: StoredVersion) -> bool:
     """Return whether a version precedes the current one, or ended an earlier life."""
-    if version.is_tombstone:
-        return version.entry.version <= current.entry.version
+    if version.place[2]:
+        return version.version <= current.version
     return version.place < current.place
 
 
-def _could_be(version: Kept, current: Kept) -> bool:
+def _could_be(version: StoredVersion, current: StoredVersion) -> bool:
     """Return whether a version may be the current one."""
-    same = version.entry.version == current.entry.version
-    return same and not version.is_tombstone and version.entry.content == current.entry.content
+    same = version.version == current.version
+    return same and not version.place[2] and version.content == current.content
 
 
-def _origin(version: Kept) -> tuple[object, ...]:
-    entry = version.entry
-    return version.life, entry.action, entry.actor, entry.change_id, entry.at
+def _origin(version: StoredVersion) -> tuple[object, ...]:
+    return version.life, version.action, version.actor, version.change_id, version.at
 
 
-def _mark(version: Kept) -> Document:
-    entry = version.entry
-    made = {"version": entry.version, "at": entry.at, "action": entry.action, "actor": entry.actor}
-    fields: Document = {"last_version": made, "last_change_id": optional_id(entry.change_id)}
+def _mark(version: StoredVersion) -> Document:
+    made = {name: getattr(version, name) for name in ("version", "at", "action", "actor")}
+    fields: Document = {"last_version": made, "last_change_id": optional_id(version.change_id)}
     return {**fields, "life": version.life} if version.life else fields
-
-
-def _id(record: StoredVersion) -> str:
-    return version_id(record.target_type, record.target_id, record.place)
-
-
-def _version(record: StoredVersion) -> Kept:
-    fields = {name: getattr(record, name) for name in HistoryEntry.__struct_fields__}
-    return Kept(HistoryEntry(**{**fields, "id": _id(record)}), record.life)

@@ -68,31 +68,21 @@ class Migrations(Part):
         return None
 
     def end_migration_lease(self, holder: str) -> None:
-        with self._db.writing() as connection:
-            connection.execute(
-                "DELETE FROM migration_leases WHERE name = ? AND holder = ?", (_LEASE, holder)
-            )
+        self._write("DELETE FROM migration_leases WHERE name = ? AND holder = ?", (_LEASE, holder))
 
     def put_migration_run(self, run: MigrationRun) -> None:
-        with self._db.writing() as connection:
-            connection.execute(
-                "INSERT INTO migration_runs (id, started_at, document) VALUES (?, ?, ?)"
-                " ON CONFLICT (id) DO UPDATE SET document = excluded.document",
-                (run.id, to_ms(run.started_at), msgspec.json.encode(run).decode()),
-            )
+        self._write(
+            "INSERT INTO migration_runs (id, started_at, document) VALUES (?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET document = excluded.document",
+            (run.id, to_ms(run.started_at), msgspec.json.encode(run).decode()),
+        )
 
     def migration_run(self, run_id: str) -> MigrationRun | None:
-        with self._db.reading() as connection:
-            row = connection.execute(
-                "SELECT document FROM migration_runs WHERE id = ?", (run_id,)
-            ).fetchone()
+        row = self._fetch_one("SELECT document FROM migration_runs WHERE id = ?", (run_id,))
         return _run_from(row[0]) if row else None
 
     def migration_runs(self) -> list[MigrationRun]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                "SELECT document FROM migration_runs ORDER BY started_at DESC, id DESC"
-            ).fetchall()
+        rows = self._fetch("SELECT document FROM migration_runs ORDER BY started_at DESC, id DESC")
         return [_run_from(document) for (document,) in rows]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
+from edenmem.store.sqlite.core.codec import Row
 from edenmem.store.sqlite.core.connections import Connections
 
 #: Rows in a batch of an iterator. Between batches it holds no connection and no snapshot, so
@@ -23,6 +25,21 @@ class Part:
 
     def __init__(self, db: Connections) -> None:
         self._db = db
+
+    def _fetch(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Return the rows of a query of its own."""
+        with self._db.reading() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def _fetch_one(self, query: str, values: Sequence[Any] = ()) -> Any:
+        """Return the first row of a query of its own, or None."""
+        with self._db.reading() as connection:
+            return connection.execute(query, values).fetchone()
+
+    def _write(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement in a transaction of its own; return how many rows it changed."""
+        with self._db.writing() as connection:
+            return connection.execute(statement, values).rowcount
 
 
 def json_array(items: Iterable[str | int]) -> str:

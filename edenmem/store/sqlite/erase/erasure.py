@@ -35,7 +35,13 @@ from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
 from edenmem.store.sqlite.formations.formations import apply_recorded, insert_formation
 from edenmem.store.sqlite.memory import facts, log
-from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, SOURCES, THEIRS, count_rows
+from edenmem.store.sqlite.walk.sources import (
+    BY_SUBJECT,
+    FROM_SUBJECT,
+    OF_ACCOUNTS,
+    SOURCES,
+    count_rows,
+)
 
 #: Kinds of removed data, also named by `count_traces`.
 _VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
@@ -223,14 +229,12 @@ class Erasure(Part):
             (_ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}"), whole),
             (_ENTRIES, _EMPTY_AUDIT.format(OF_ACCOUNTS), json_array(whole_accounts(traces))),
         ):
-            with self._db.writing() as connection:
-                removed[kind] += connection.execute(statement, (among,)).rowcount
+            removed[kind] += self._write(statement, (among,))
         for kind in ("fact", "reflection"):
             self._unrelate(kind, traces)
-        with self._db.writing() as connection:
-            removed["cached contexts"] += connection.execute(
-                f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
-            ).rowcount
+        removed["cached contexts"] += self._write(
+            f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
+        )
         return {kind: number for kind, number in removed.items() if number}
 
     def _unrelate(self, kind: str, traces: Traces) -> None:
@@ -245,15 +249,15 @@ class Erasure(Part):
 
     def _mark_messages(self, traces: Traces) -> None:
         """Keep the words of forgotten messages out of the search for facts that stay."""
-        said = f"SELECT id FROM messages m WHERE {_SAID}"
-        values = _values_of_said(traces)
+        chosen = f"SELECT id FROM messages m WHERE {_OF_SUBJECT}"
+        values = _own_and_subject(traces)
         with self._db.writing() as connection:
-            connection.execute(f"INSERT OR IGNORE INTO forgotten_messages {said}", values)
+            connection.execute(f"INSERT OR IGNORE INTO forgotten_messages {chosen}", values)
             connection.execute(  # also missing ones, which a backup may bring
                 "INSERT OR IGNORE INTO forgotten_messages SELECT value FROM json_each(?)",
                 (json_array(traces.messages),),
             )
-            gone = [id for (id,) in connection.execute(said, values)]
+            gone = [id for (id,) in connection.execute(chosen, values)]
             source_words.refresh_words(connection, gone)
 
     def _ids(self, table: str, traces: Traces) -> Iterator[list[str]]:
@@ -281,7 +285,7 @@ class Erasure(Part):
                     facts.delete_fact(connection, stored)
                     scopes.touch(connection, stored.scope_id, to_ms(at), facts=-1)
                     removed["facts"] += 1
-            _forget_what_was(connection, "fact", ids, removed)
+            _erase_past(connection, "fact", ids, removed)
 
     def _erase_reflections(
         self, kind: str, ids: Sequence[str], at: datetime, removed: Counter[str]
@@ -296,7 +300,7 @@ class Erasure(Part):
                     connection, scope_id, to_ms(at), reflections=-1, pending=0 if absorbed else -1
                 )
             removed[kind] += len(gone)
-            _forget_what_was(connection, "reflection", ids, removed)
+            _erase_past(connection, "reflection", ids, removed)
 
     def _erase_held(self, traces: Traces, removed: Counter[str]) -> None:
         where = SOURCES[RecordKind.HELD].narrow(Selection(traces=traces))
@@ -306,14 +310,13 @@ class Erasure(Part):
             ).fetchall()
             removed["held items"] += len(gone)
             ids = [id for (id,) in gone]
-            _forget_what_was(connection, "held", [*ids, *traces.held], removed)
+            _erase_past(connection, "held", [*ids, *traces.held], removed)
 
     def redact(self, passages: Sequence[Passage]) -> int:
         emptied = 0
         for place, statement in _EMPTYING.items():
             ids = list(dict.fromkeys(p.id for p in passages if p.kind == place))
-            with self._db.writing() as connection:
-                emptied += connection.execute(statement, (json_array(ids),)).rowcount
+            emptied += self._write(statement, (json_array(ids),))
         contexts = [tuple(p.id.split("/")) for p in passages if p.kind == "context"]
         with self._db.writing() as connection:
             for cached in contexts:
@@ -338,7 +341,7 @@ class Erasure(Part):
             ("messages", f"DELETE FROM messages WHERE session_id {AMONG}", (own,)),
             (
                 _shared_messages(traces),
-                f"DELETE FROM messages AS m WHERE session_id {AMONG} AND {THEIRS}",
+                f"DELETE FROM messages AS m WHERE session_id {AMONG} AND {BY_SUBJECT}",
                 (shared, accounts, json_array(traces.messages)),
             ),
             ("", f"DELETE FROM formations WHERE session_id {AMONG}", (own,)),  # emptied before
@@ -355,21 +358,20 @@ class Erasure(Part):
             ),
             ("accounts", f"DELETE FROM users WHERE id {AMONG}", (accounts,)),
         ):
-            with self._db.writing() as connection:
-                removed[kind] += connection.execute(statement, values).rowcount
+            removed[kind] += self._write(statement, values)
         return {kind: number for kind, number in removed.items() if kind and number}
 
 
 #: Messages in the subject's own sessions, or by its accounts, or sources of its facts.
-_SAID = f"session_id {AMONG} OR (session_id {AMONG} AND {THEIRS})"
+_OF_SUBJECT = f"session_id {AMONG} OR (session_id {AMONG} AND {BY_SUBJECT})"
 
 
-def _values_of_said(traces: Traces) -> tuple[str, str, str, str]:
-    return json_array(traces.own), json_array(traces.shared), *_theirs(traces)
+def _own_and_subject(traces: Traces) -> tuple[str, str, str, str]:
+    return json_array(traces.own), json_array(traces.shared), *_subject(traces)
 
 
-def _theirs(traces: Traces) -> tuple[str, str]:
-    """Return the values of `THEIRS`."""
+def _subject(traces: Traces) -> tuple[str, str]:
+    """Return the values of `BY_SUBJECT`."""
     return json_array(traces.accounts), json_array(traces.messages)
 
 
@@ -417,7 +419,7 @@ def _add_entries(connection: sqlite3.Connection, entries: Sequence[AuditEntry]) 
     log.add_entries(connection, [(entry, None) for entry in entries if entry.id not in there])
 
 
-def _forget_what_was(
+def _erase_past(
     connection: sqlite3.Connection, kind: str, ids: Sequence[str], removed: Counter[str]
 ) -> None:
     """Remove the history of targets, and empty their audit entries."""
@@ -435,8 +437,8 @@ def _settle(
     connection: sqlite3.Connection, session_id: str, traces: Traces, everything: bool, at: datetime
 ) -> int:
     narrowed, value = _of_agent(traces)
-    theirs = _theirs(traces)
-    said, saying = ("", ()) if everything else (f" AND {SAID_IN}", theirs)
+    subject = _subject(traces)
+    chosen, chosen_values = ("", ()) if everything else (f" AND {FROM_SUBJECT}", subject)
     recorded = connection.execute(
         f"SELECT id FROM formations WHERE session_id = ? AND status = 'recorded'{narrowed}",
         (session_id, *value),
@@ -447,15 +449,15 @@ def _settle(
         connection.execute(
             "DELETE FROM formation_messages WHERE formation_id IN (SELECT id FROM formations"
             " WHERE session_id = ? AND status IN ('claimed', 'released', 'failed')"
-            f"{narrowed}{said}) AND message_id NOT IN (SELECT id FROM messages m"
-            f" WHERE session_id = ? AND {THEIRS})",
-            (session_id, *value, *saying, session_id, *theirs),
+            f"{narrowed}{chosen}) AND message_id NOT IN (SELECT id FROM messages m"
+            f" WHERE session_id = ? AND {BY_SUBJECT})",
+            (session_id, *value, *chosen_values, session_id, *subject),
         )
     settled = connection.execute(
         "UPDATE formations SET status = 'applied', decisions = '[]', error = NULL, changes = NULL,"
         " worker = NULL, lease_until = NULL, not_before = NULL, next_step = '', updated_at = ?"
-        f" WHERE session_id = ? AND NOT ({_SETTLED}){narrowed}{said}",
-        (to_ms(at), session_id, *value, *saying),
+        f" WHERE session_id = ? AND NOT ({_SETTLED}){narrowed}{chosen}",
+        (to_ms(at), session_id, *value, *chosen_values),
     ).rowcount
     _count_as_done(connection, session_id, traces, everything, at)
     _pass_over(connection, session_id, None if everything else traces)
@@ -476,7 +478,7 @@ def _count_as_done(
             continue
         sender, values = "", list[Any]()
         if not everything:
-            sender, values = f" AND {THEIRS}", list(_theirs(traces))
+            sender, values = f" AND {BY_SUBJECT}", list(_subject(traces))
         waiting = connection.execute(
             f"SELECT m.id, m.created_at FROM messages m WHERE m.session_id = ?{sender}"
             " AND NOT EXISTS (SELECT 1 FROM formation_messages f WHERE f.session_id = m.session_id"
@@ -495,9 +497,9 @@ def _count_as_done(
 
 def _pass_over(connection: sqlite3.Connection, session_id: str, traces: Traces | None) -> None:
     """Move the platform's cursor past the subject's messages (None: all), never backwards."""
-    theirs, values = ("", ()) if traces is None else (f" AND {THEIRS}", _theirs(traces))
+    subject, values = ("", ()) if traces is None else (f" AND {BY_SUBJECT}", _subject(traces))
     newest = connection.execute(
-        f"SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ?{theirs}"
+        f"SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ?{subject}"
         " ORDER BY m.created_at DESC, m.id DESC LIMIT 1",
         (session_id, *values),
     ).fetchone()

@@ -17,12 +17,11 @@ class Contexts(Part):
     """See `edenmem.store.protocol.host.Contexts`."""
 
     def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
-        with self._db.reading() as connection:
-            row = connection.execute(
-                "SELECT xml, fingerprint, built_at FROM cached_contexts"
-                " WHERE session_id = ? AND agent_id = ?",
-                (session_id, agent_id),
-            ).fetchone()
+        row = self._fetch_one(
+            "SELECT xml, fingerprint, built_at FROM cached_contexts"
+            " WHERE session_id = ? AND agent_id = ?",
+            (session_id, agent_id),
+        )
         return CachedContext(xml=row[0], fingerprint=row[1], built_at=time(row[2])) if row else None
 
     def cache_context(
@@ -39,13 +38,12 @@ class Contexts(Part):
     def cached_texts(self) -> Iterator[Passage]:
         last = ("", "")
         while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
-                    " WHERE (c.session_id, c.agent_id) > (?, ?)"
-                    " ORDER BY c.session_id, c.agent_id LIMIT ?",
-                    (*last, BATCH),
-                ).fetchall()
+            rows = self._fetch(
+                "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
+                " WHERE (c.session_id, c.agent_id) > (?, ?)"
+                " ORDER BY c.session_id, c.agent_id LIMIT ?",
+                (*last, BATCH),
+            )
             for session_id, agent_id, xml in rows:
                 yield Passage(
                     kind="context",
@@ -59,13 +57,12 @@ class Contexts(Part):
             last = rows[-1][:2]
 
     def stray_contexts(self) -> Iterator[Finding]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                "SELECT c.session_id, c.agent_id FROM cached_contexts c WHERE NOT EXISTS"
-                " (SELECT 1 FROM sessions s JOIN session_members m ON m.session_id = s.id"
-                " AND m.role = 'agent' AND m.member_id = c.agent_id"
-                " WHERE s.id = c.session_id AND NOT s.deleted)"
-            ).fetchall()
+        rows = self._fetch(
+            "SELECT c.session_id, c.agent_id FROM cached_contexts c WHERE NOT EXISTS"
+            " (SELECT 1 FROM sessions s JOIN session_members m ON m.session_id = s.id"
+            " AND m.role = 'agent' AND m.member_id = c.agent_id"
+            " WHERE s.id = c.session_id AND NOT s.deleted)"
+        )
         for session_id, agent_id in rows:
             yield Finding(
                 target_type="session",

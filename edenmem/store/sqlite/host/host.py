@@ -96,11 +96,10 @@ class Host(Part):
     def _by_username(self, select: str) -> Iterator[Row]:
         last = ""
         while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{select} WHERE NOT deleted AND username > ? ORDER BY username LIMIT ?",
-                    (last, BATCH),
-                ).fetchall()
+            rows = self._fetch(
+                f"{select} WHERE NOT deleted AND username > ? ORDER BY username LIMIT ?",
+                (last, BATCH),
+            )
             yield from rows
             if len(rows) < BATCH:
                 return
@@ -111,10 +110,7 @@ class Host(Part):
             return agent_of(connection, agent_id)
 
     def find_agent_ids(self) -> list[str]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                "SELECT id FROM agents UNION SELECT agent_id FROM scopes"
-            ).fetchall()
+        rows = self._fetch("SELECT id FROM agents UNION SELECT agent_id FROM scopes")
         return [agent_id for (agent_id,) in rows]
 
     def add_agent(self, agent: Agent) -> bool:
@@ -126,25 +122,20 @@ class Host(Part):
             return user_of(connection, user_id)
 
     def users_named(self, username: str) -> list[User]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{USER} WHERE NOT deleted AND username_folded = ? AND username = ? ORDER BY id",
-                (username.casefold(), username),
-            ).fetchall()
+        rows = self._fetch(
+            f"{USER} WHERE NOT deleted AND username_folded = ? AND username = ? ORDER BY id",
+            (username.casefold(), username),
+        )
         return [user_from(row) for row in rows]
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{USER} WHERE id {AMONG}", (json_array(user_ids),)
-            ).fetchall()
+        rows = self._fetch(f"{USER} WHERE id {AMONG}", (json_array(user_ids),))
         return {user.id: user for user in map(user_from, rows)}
 
     def accounts_of(self, person_id: str) -> list[StoredUser]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{STORED_USER} WHERE id = ?1 OR eden_user_id = ?1 ORDER BY id", (person_id,)
-            ).fetchall()
+        rows = self._fetch(
+            f"{STORED_USER} WHERE id = ?1 OR eden_user_id = ?1 ORDER BY id", (person_id,)
+        )
         return [stored_user_from(row) for row in rows]
 
     def add_user(self, user: User) -> bool:
@@ -287,59 +278,50 @@ class Host(Part):
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:
         if ids is not None:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
-                    f" AND m.session_id = ? {IN_ORDER}",
-                    (json_array(ids), session_id),
-                ).fetchall()
+            rows = self._fetch(
+                f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
+                f" AND m.session_id = ? {IN_ORDER}",
+                (json_array(ids), session_id),
+            )
             return map(message_from, rows)
         if newest is not None:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{MESSAGE} WHERE m.session_id = ?"
-                    " ORDER BY m.created_at DESC, m.id DESC LIMIT ?",
-                    (session_id, max(0, newest)),
-                ).fetchall()
+            rows = self._fetch(
+                f"{MESSAGE} WHERE m.session_id = ? ORDER BY m.created_at DESC, m.id DESC LIMIT ?",
+                (session_id, max(0, newest)),
+            )
             return map(message_from, reversed(rows))
         return map(message_from, self._all_messages(session_id))
 
     def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{MESSAGE} WHERE m.id {AMONG} {IN_ORDER}", (json_array(message_ids),)
-            ).fetchall()
+        rows = self._fetch(f"{MESSAGE} WHERE m.id {AMONG} {IN_ORDER}", (json_array(message_ids),))
         return [message_from(row) for row in rows]
 
     def _all_messages(self, session_id: str) -> Iterator[Row]:
         last: Row = (-(2**63), "")
         while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
-                    f" {IN_ORDER} LIMIT ?",
-                    (session_id, *last, BATCH),
-                ).fetchall()
+            rows = self._fetch(
+                f"{MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
+                f" {IN_ORDER} LIMIT ?",
+                (session_id, *last, BATCH),
+            )
             yield from rows
             if len(rows) < BATCH:
                 return
             last = (rows[-1][_CREATED_AT], rows[-1][0])
 
     def senders(self, session_id: str) -> tuple[str, ...]:
-        with self._db.reading() as connection:
-            rows = connection.execute(_SENDERS, (session_id,)).fetchall()
+        rows = self._fetch(_SENDERS, (session_id,))
         return tuple(sender for (sender,) in rows)
 
     def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for part in batched(message_ids, BATCH):
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    "SELECT m.id,"
-                    " iif(m.role = 'user' AND m.trigger = 0, coalesce(m.sender, ''), '')"
-                    f" FROM messages m WHERE m.id {AMONG}",
-                    (json_array(part),),
-                ).fetchall()
+            rows = self._fetch(
+                "SELECT m.id,"
+                " iif(m.role = 'user' AND m.trigger = 0, coalesce(m.sender, ''), '')"
+                f" FROM messages m WHERE m.id {AMONG}",
+                (json_array(part),),
+            )
             found.update(rows)
         return found
 
@@ -347,21 +329,19 @@ class Host(Part):
         self, accounts: Sequence[str], session_ids: Sequence[str]
     ) -> Iterator[str]:
         for session_id in session_ids:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"SELECT m.id FROM messages m WHERE m.session_id = ? AND m.sender {AMONG}",
-                    (session_id, json_array(accounts)),
-                ).fetchall()
+            rows = self._fetch(
+                f"SELECT m.id FROM messages m WHERE m.session_id = ? AND m.sender {AMONG}",
+                (session_id, json_array(accounts)),
+            )
             yield from (id for (id,) in rows)
 
     def display_names(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"SELECT DISTINCT m.name FROM messages m WHERE m.session_id {AMONG}"
-                f" AND m.role = 'user' AND m.trigger = 0 AND m.sender {AMONG}"
-                " AND m.name IS NOT NULL ORDER BY m.name",
-                (json_array(session_ids), json_array(accounts)),
-            ).fetchall()
+        rows = self._fetch(
+            f"SELECT DISTINCT m.name FROM messages m WHERE m.session_id {AMONG}"
+            f" AND m.role = 'user' AND m.trigger = 0 AND m.sender {AMONG}"
+            " AND m.name IS NOT NULL ORDER BY m.name",
+            (json_array(session_ids), json_array(accounts)),
+        )
         return [name for (name,) in rows]
 
     # -- names -------------------------------------------------------------------------------------

@@ -41,19 +41,16 @@ class Tokens(Part):
         return bool(added)
 
     def tokens(self) -> list[AccessToken]:
-        with self._db.reading() as connection:
-            return [_token(row) for row in connection.execute(f"{_SELECT} ORDER BY name, id")]
+        return [_token(row) for row in self._fetch(f"{_SELECT} ORDER BY name, id")]
 
     def token(self, token_id: str) -> AccessToken | None:
-        with self._db.reading() as connection:
-            row = connection.execute(f"{_SELECT} WHERE id = ?", (token_id,)).fetchone()
+        row = self._fetch_one(f"{_SELECT} WHERE id = ?", (token_id,))
         return None if row is None else _token(row)
 
     def set_agents(self, token_id: str, agents: Sequence[str]) -> None:
-        with self._db.writing() as connection:
-            connection.execute(
-                "UPDATE access_tokens SET agents = ? WHERE id = ?", (json_array(agents), token_id)
-            )
+        self._write(
+            "UPDATE access_tokens SET agents = ? WHERE id = ?", (json_array(agents), token_id)
+        )
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
         with self._db.writing() as connection:
@@ -65,10 +62,7 @@ class Tokens(Part):
         return bool(removed)
 
     def note_use(self, token_id: str, at: datetime) -> None:
-        with self._db.writing() as connection:
-            connection.execute(
-                "UPDATE access_tokens SET last_used_at = ? WHERE id = ?", (to_ms(at), token_id)
-            )
+        self._write("UPDATE access_tokens SET last_used_at = ? WHERE id = ?", (to_ms(at), token_id))
 
     def add_use(self, holder: str, day: str, use: DailyUse) -> None:
         previous = (date.fromisoformat(day) - timedelta(days=1)).isoformat()
@@ -82,10 +76,9 @@ class Tokens(Part):
             connection.execute("DELETE FROM daily_use WHERE day < ?", (previous,))
 
     def daily_use(self, holder: str, day: str) -> DailyUse:
-        with self._db.reading() as connection:
-            row = connection.execute(
-                "SELECT tokens, cost FROM daily_use WHERE day = ? AND holder = ?", (day, holder)
-            ).fetchone()
+        row = self._fetch_one(
+            "SELECT tokens, cost FROM daily_use WHERE day = ? AND holder = ?", (day, holder)
+        )
         return DailyUse() if row is None else DailyUse(tokens=row[0], cost=row[1])
 
 

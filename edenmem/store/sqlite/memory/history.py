@@ -130,12 +130,12 @@ class History(Part):
         with self._db.reading() as connection:
             for number in scopes.numbers_of(connection, scopes_).values():
                 moved = self._find_moved(connection, number, at)
-                standing = connection.execute(
+                unchanged = connection.execute(
                     f"{codec.FACT} WHERE f.scope_id = ? AND f.changed_at <= ?"
                     " ORDER BY f.recent_at DESC, f.id LIMIT ?",
                     (number, at, limit + len(moved)),
                 )
-                for fact in map(codec.fact_from, standing):
+                for fact in map(codec.fact_from, unchanged):
                     if fact.id not in moved:
                         then[fact.id] = fact
                 for fact in moved.values():

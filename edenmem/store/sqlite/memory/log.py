@@ -197,7 +197,7 @@ class AuditLog(Part):
     ) -> Iterator[AuditEntry]:
         last = (2**62, 2**62)
         while True:
-            rows = self._fetch(
+            rows = self._fetch_entries(
                 f"{AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {SHOWN}{where}"
                 " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
                 (*last, *values, BATCH),
@@ -208,11 +208,10 @@ class AuditLog(Part):
                 return
             last = rows[-1][-2:]
 
-    def _fetch(self, query: str, values: Sequence[Any], *, is_lenient: bool) -> list[Row]:
+    def _fetch_entries(self, query: str, values: Sequence[Any], *, is_lenient: bool) -> list[Row]:
         """Fetch rows; text that is not UTF-8 raises an error, or is read with surrogates."""
         try:
-            with self._db.reading() as connection:
-                return connection.execute(query, values).fetchall()
+            return self._fetch(query, values)
         except DocumentDamaged:
             if not is_lenient:
                 raise
@@ -229,7 +228,7 @@ class AuditLog(Part):
     def audit_entries(
         self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
     ) -> dict[str, AuditEntry]:
-        rows = self._fetch(
+        rows = self._fetch_entries(
             f"{AUDIT} WHERE a.id IN (SELECT value FROM json_each(?)) AND {SHOWN}",
             (json_array(entry_ids),),
             is_lenient=unreadable is not None,
@@ -240,10 +239,9 @@ class AuditLog(Part):
         if len(prefix) < _PREFIX:
             return []
         column = _COLUMNS[key]
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"SELECT DISTINCT {column} AS found FROM audit a WHERE {column} >= ?"
-                f" AND {column} < ? AND {SHOWN} ORDER BY found LIMIT ?",
-                (prefix, prefix + "\U0010ffff", limit),
-            ).fetchall()
+        rows = self._fetch(
+            f"SELECT DISTINCT {column} AS found FROM audit a WHERE {column} >= ?"
+            f" AND {column} < ? AND {SHOWN} ORDER BY found LIMIT ?",
+            (prefix, prefix + "\U0010ffff", limit),
+        )
         return [found for (found,) in rows]

@@ -136,8 +136,7 @@ class Memory(Part):
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
         select = codec.FACT_WITH_VECTOR if with_vector else codec.FACT
-        with self._db.reading() as connection:
-            row = connection.execute(f"{select} WHERE f.id = ?", (fact_id,)).fetchone()
+        row = self._fetch_one(f"{select} WHERE f.id = ?", (fact_id,))
         return codec.fact_from(row) if row else None
 
     def facts_by_ids(
@@ -211,36 +210,30 @@ class Memory(Part):
         return itertools.islice(found, limit)
 
     def count_held(self, *, agent_id: str | None = None) -> HeldCount:
-        with self._db.reading() as connection:
-            number, oldest = connection.execute(
-                "SELECT count(*), min(held_at) FROM held JOIN scopes USING (scope_id)"
-                " WHERE ?1 IS NULL OR agent_id = ?1",
-                (agent_id,),
-            ).fetchone()
+        number, oldest = self._fetch_one(
+            "SELECT count(*), min(held_at) FROM held JOIN scopes USING (scope_id)"
+            " WHERE ?1 IS NULL OR agent_id = ?1",
+            (agent_id,),
+        )
         return HeldCount(number=number, oldest=optional_time(oldest))
 
     def reflection(self, reflection_id: str) -> Reflection | None:
-        with self._db.reading() as connection:
-            row = connection.execute(
-                f"{codec.REFLECTION} WHERE r.id = ?", (reflection_id,)
-            ).fetchone()
+        row = self._fetch_one(f"{codec.REFLECTION} WHERE r.id = ?", (reflection_id,))
         return codec.reflection_from(row) if row else None
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{codec.REFLECTION} WHERE r.id IN (SELECT value FROM json_each(?))",
-                (json_array(reflection_ids),),
-            ).fetchall()
+        rows = self._fetch(
+            f"{codec.REFLECTION} WHERE r.id IN (SELECT value FROM json_each(?))",
+            (json_array(reflection_ids),),
+        )
         return {found.id: found for found in map(codec.reflection_from, rows)}
 
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{codec.REFLECTION} WHERE r.propagated_from IS NOT NULL AND EXISTS (SELECT 1"
-                f" FROM json_each(r.propagated_from) AS parent WHERE parent.value {AMONG})",
-                (json_array(reflection_ids),),
-            ).fetchall()
+        rows = self._fetch(
+            f"{codec.REFLECTION} WHERE r.propagated_from IS NOT NULL AND EXISTS (SELECT 1"
+            f" FROM json_each(r.propagated_from) AS parent WHERE parent.value {AMONG})",
+            (json_array(reflection_ids),),
+        )
         return [codec.reflection_from(row) for row in rows]
 
     def pending(self, scope: Scope) -> list[Reflection]:
@@ -308,11 +301,10 @@ class Memory(Part):
         return {scope: found[scope] for scope in numbers if scope in found}
 
     def shards(self, agent_id: str) -> list[Policy]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{codec.POLICY} WHERE s.agent_id = ? AND s.kind = 'shard' ORDER BY s.owner",
-                (agent_id,),
-            ).fetchall()
+        rows = self._fetch(
+            f"{codec.POLICY} WHERE s.agent_id = ? AND s.kind = 'shard' ORDER BY s.owner",
+            (agent_id,),
+        )
         return [codec.policy_from(row) for row in rows]
 
     # -- scopes ------------------------------------------------------------------------------------
@@ -357,18 +349,16 @@ class Memory(Part):
         )
         last: Row = ("", "", "")
         while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(select, (*last, *values)).fetchall()
+            rows = self._fetch(select, (*last, *values))
             yield from map(codec.summary_from, rows)
             if len(rows) < BATCH:
                 return
             last = rows[-1][:3]
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                "SELECT kind, agent_id, owner FROM scopes WHERE agent_id = ?", (agent_id,)
-            ).fetchall()
+        rows = self._fetch(
+            "SELECT kind, agent_id, owner FROM scopes WHERE agent_id = ?", (agent_id,)
+        )
         return sorted(codec.scope_of(*row) for row in rows)
 
 
@@ -377,12 +367,11 @@ class Propagation(Part):
 
     def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
         where, values = ("", ()) if agent_id is None else (" AND s.agent_id = ?", (agent_id,))
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                "SELECT s.kind, s.agent_id, s.owner FROM consolidations c"
-                f" JOIN scopes s USING (scope_id) WHERE c.unpropagated IS NOT NULL{where}",
-                values,
-            ).fetchall()
+        rows = self._fetch(
+            "SELECT s.kind, s.agent_id, s.owner FROM consolidations c"
+            f" JOIN scopes s USING (scope_id) WHERE c.unpropagated IS NOT NULL{where}",
+            values,
+        )
         return sorted(
             (codec.scope_of(*row) for row in rows),
             key=lambda scope: (scope.agent_id, scope.kind, scope.owner),

@@ -102,13 +102,13 @@ class Source(NamedTuple):
 
 # -- narrowing -------------------------------------------------------------------------------------
 
-#: Messages of accounts, or given ones.
-THEIRS = f"(m.sender {AMONG} OR m.id {AMONG})"
-#: The same in a formation, including superseded ones.
-SAID_IN = (
+#: Messages by the accounts of a subject, or given ones.
+BY_SUBJECT = f"(m.sender {AMONG} OR m.id {AMONG})"
+#: Formations of such messages, including superseded ones.
+FROM_SUBJECT = (
     "EXISTS (SELECT 1 FROM messages m WHERE m.id IN (SELECT fm.message_id FROM formation_messages"
     " fm WHERE fm.formation_id = formations.id UNION ALL SELECT value FROM"
-    f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND {THEIRS})"
+    f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND {BY_SUBJECT})"
 )
 
 #: Audit entries of accounts, which have no scope and contain names.
@@ -158,7 +158,7 @@ def _messages(wanted: Selection) -> Where:
         where.add("m.created_at >= ?", to_ms(wanted.since))
     if wanted.traces is not None:
         where.find(
-            f"(m.session_id {AMONG} OR (m.session_id {AMONG} AND {THEIRS}))",
+            f"(m.session_id {AMONG} OR (m.session_id {AMONG} AND {BY_SUBJECT}))",
             json_array(wanted.traces.own),
             json_array(wanted.traces.shared),
             json_array(wanted.traces.accounts),
@@ -266,7 +266,8 @@ def _formations(wanted: Selection) -> Where:
         if traces.agent_id is not None:
             where.add("formations.agent_id = ?", traces.agent_id)
         where.find(
-            f"(formations.session_id {AMONG} OR (formations.session_id {AMONG} AND {SAID_IN}))",
+            f"(formations.session_id {AMONG}"
+            f" OR (formations.session_id {AMONG} AND {FROM_SUBJECT}))",
             json_array(traces.own),
             json_array(traces.shared),
             json_array(traces.accounts),

@@ -42,21 +42,17 @@ class Statistics(Part):
             dated_at = "coalesce(said_at, formed_at)"
             rows, values = _rows_of(kind, agent_id, f"{dated_at} >= ?", first)
             day = day_of(dated_at)
-            with self._db.reading() as connection:
-                found = connection.execute(
-                    f"SELECT {day} AS day, count(*) {rows} GROUP BY day", values
-                ).fetchall()
+            found = self._fetch(f"SELECT {day} AS day, count(*) {rows} GROUP BY day", values)
             for day, count in found:
                 counts.setdefault(day, {})[name] = count
         return [FormedOnDay(day=day, **counts[day]) for day in sorted(counts)]
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                "SELECT kind, sum(facts), sum(reflections), sum(pending) FROM scopes"
-                " WHERE ?1 IS NULL OR agent_id = ?1 GROUP BY kind",
-                (agent_id,),
-            ).fetchall()
+        rows = self._fetch(
+            "SELECT kind, sum(facts), sum(reflections), sum(pending) FROM scopes"
+            " WHERE ?1 IS NULL OR agent_id = ?1 GROUP BY kind",
+            (agent_id,),
+        )
         found = {kind: numbers for kind, *numbers in rows}
         return [
             KindCount(kind=kind, facts=facts, reflections=reflections, pending=pending)
@@ -66,13 +62,12 @@ class Statistics(Part):
 
     def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
         rows, values = _rows_of(RecordKind.REFLECTION, agent_id, "r.absorbed = 0")
-        with self._db.reading() as connection:
-            found = connection.execute(
-                "SELECT s.kind, s.agent_id, s.owner, count(*), min(r.formed_at) AS oldest"
-                f" {rows} GROUP BY r.scope_id"
-                " ORDER BY oldest, s.agent_id, s.kind, s.owner LIMIT ?",
-                (*values, limit),
-            ).fetchall()
+        found = self._fetch(
+            "SELECT s.kind, s.agent_id, s.owner, count(*), min(r.formed_at) AS oldest"
+            f" {rows} GROUP BY r.scope_id"
+            " ORDER BY oldest, s.agent_id, s.kind, s.owner LIMIT ?",
+            (*values, limit),
+        )
         return [
             BufferAge(
                 scope=codec.scope_of(kind, agent, owner), pending=pending, oldest_at=time(oldest)
@@ -104,25 +99,23 @@ class Statistics(Part):
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Mapping[str, int]:
-        with self._db.reading() as connection:
-            return dict(
-                connection.execute(
-                    "SELECT coalesce(json_extract(value, '$.rule'), ''), count(*)"
-                    " FROM formations, json_each(decisions)"
-                    " WHERE json_extract(value, '$.action') = 'REJECTED'"
-                    " AND coalesce(agent_id = ?, 1) AND created_at >= ? GROUP BY 1 ORDER BY 1",
-                    (agent_id, EVER if since is None else to_ms(since)),
-                ).fetchall()
+        return dict(
+            self._fetch(
+                "SELECT coalesce(json_extract(value, '$.rule'), ''), count(*)"
+                " FROM formations, json_each(decisions)"
+                " WHERE json_extract(value, '$.action') = 'REJECTED'"
+                " AND coalesce(agent_id = ?, 1) AND created_at >= ? GROUP BY 1 ORDER BY 1",
+                (agent_id, EVER if since is None else to_ms(since)),
             )
+        )
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
         where = SOURCES[RecordKind.FACT].narrow(_of_agent(agent_id))
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{codec.FACT} WHERE {where.text} AND f.access_count > 0"
-                " ORDER BY f.access_count DESC, f.id LIMIT ?",
-                (*where.values, limit),
-            ).fetchall()
+        rows = self._fetch(
+            f"{codec.FACT} WHERE {where.text} AND f.access_count > 0"
+            " ORDER BY f.access_count DESC, f.id LIMIT ?",
+            (*where.values, limit),
+        )
         return [codec.fact_from(row) for row in rows]
 
     def miscounts(self) -> Iterator[Finding]:

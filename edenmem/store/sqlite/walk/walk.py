@@ -81,8 +81,7 @@ class Walk(Part):
             yield from _walk(self._db.reading, kinds, selection, with_vectors, unwritten)
 
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
-        with self._db.reading() as connection:
-            return {row[0] for row in connection.execute(_PRESENT[kind], (json_array(ids),))}
+        return {row[0] for row in self._fetch(_PRESENT[kind], (json_array(ids),))}
 
     def set_aside(self, entry: AuditEntry) -> bool:
         return False  # rows belong to tables that refer to each other
