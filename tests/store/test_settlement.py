@@ -28,6 +28,7 @@ def place(seconds: int, id: str = "") -> Place:
         pytest.param({3}, None, 2, 2, id="it stops before the next person's message"),
         pytest.param({0, 1}, None, 4, 0, id="earlier messages do not count"),
         pytest.param({2, 4}, 3, 3, 1, id="up to a deleted cursor all messages count as formed"),
+        pytest.param({3}, 3, 4, 0, id="also those of its moment"),
         pytest.param({2}, 0, 1, 3, id="a deleted cursor before them changes nothing"),
     ],
 )

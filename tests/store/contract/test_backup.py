@@ -346,6 +346,22 @@ def test_records_of_one_batch_are_compared_with_each_other(store: Store, dry_run
         )
 
 
+def test_a_text_replaces_a_buffer_without_a_text(store: Store) -> None:
+    scope = Scope.user(new_id(), new_id())
+    pending = make_reflection(scope)
+    store.changes.apply(change_set(AddReflection(reflection=pending, word_limit=9)))
+    (buffer,) = [record for _, record in dumped(store, RecordKind.CONSOLIDATION)]
+    text = msgspec.structs.replace(
+        buffer, id=new_id(), version=2, consolidated_content="Two.", unabsorbed_ids=()
+    )
+    for status in ("added", "same"):
+        (answer,) = store.walk.load(RecordKind.CONSOLIDATION, [text])
+        assert answer.status == status
+    found = store.memory.consolidations([scope])[scope]
+    assert (found.version, found.consolidated_content) == (2, "Two.")
+    assert found.unabsorbed_ids == (pending.id,)
+
+
 def test_a_dry_run_writes_nothing(store: Store, open_store: OpenStore) -> None:
     origin = open_store("sqlite")
     fill(origin)
