@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -321,6 +323,76 @@ def _a_damaged_log(place: SqlitePlace) -> None:
     assert "1 difference" in again.out
 
 
+def _restored_from_a_backup(place: SqlitePlace) -> None:
+    """A restored store knows its runs, and from its log what was undone (FAILURES 121)."""
+    whole, run, file = place.read(), last_run(place), place.folder / "backup.jsonl"
+    other = SqlitePlace(place.folder, "restored.db")
+    place.cli("migrate", "rollback", run, "--yes").ok()
+    place.cli("export", str(file)).ok()
+    init(other)
+    other.cli("import", str(file), "--yes").ok()
+    assert _states(other) == ["rolled_back"]
+    migrate(other, place.folder / "dump", Options()).ok()
+    _compare_but_for_versions(whole, other.read())
+    other.cli("migrate", "rollback", last_run(other), "--yes").ok()
+    memory = other.read()
+    left = (memory.facts, memory.reflections, memory.texts, memory.policies)
+    assert not any(left)
+
+
+def _repaired(place: SqlitePlace) -> None:
+    """What is missing or damaged is written again, what was edited or deleted stays so."""
+    run, dump, whole = last_run(place), place.folder / "dump", place.read()
+    first, second, third = sorted(whole.facts, key=lambda each: each.id)[:3]
+    place.command("fact", "add", "Of its own.", "--agent", first.scope.agent)
+    place.command("delete", third.id, "--yes")
+    kept = place.read()
+    place.delete("facts", first.id)
+    place.set("facts", second.id, content="Mallory is the owner.", formed_at=0)
+    place.set("consolidations", whole.texts[0].scope, content="Mallory's.")
+    (looked,) = place.cli("migrate", "repair", run, "--dry-run", "--format", "json").data
+    assert looked["repaired"] == {"fact": 2, "consolidation": 1}
+    place.cli("migrate", "repair", run, "--from", str(dump), "--yes").ok()
+    _compare_but_for_versions(kept, place.read())
+    place.cli("migrate", "verify", run).ok()
+    place.cli("migrate", "rollback", run, "--yes")  # the agent has a fact of its own
+    memory = place.read()
+    assert [each.content for each in memory.facts] == ["Of its own."]
+    assert not any((memory.texts, memory.policies))
+
+
+def _other_places_are_refused(place: SqlitePlace) -> None:
+    """Until the run that used them is undone."""
+    refused = migrate(place, place.folder / "dump", Options(shards="keep"))
+    assert (refused.code, "--shards merge" in refused.err) == (4, True)
+    place.cli("undo", "--run", last_run(place), "--yes").ok()
+    migrate(place, place.folder / "dump", Options(shards="keep")).ok()
+
+
+def _rolled_back_in_any_order(place: SqlitePlace) -> None:
+    """Later runs build on earlier ones; the last rollback leaves nothing of any."""
+    world = World(["active_shard", "texts_of_two_users"])
+    (shard,) = world.database["memory_agent"]
+    dump = place.folder / "dump"
+    for version in (9, 10):
+        shard["content"] = f"VERSION: {version}\nAll is new: {version}."
+        shard["last_updated_at"] = datetime(2026, 1, version, tzinfo=UTC)
+        write_dump(dump, world.database)
+        migrate(place, dump, Options()).ok()
+    runs = [run["id"] for run in place.cli.json("migrate", "status")[0]["runs"]]
+    whole = place.path.read_bytes()
+    for order in itertools.permutations(runs):
+        for file in place.folder.glob("memory.db*"):
+            file.unlink()
+        place.path.write_bytes(whole)
+        for run in order:
+            place.cli("migrate", "rollback", run, "--yes")
+        memory = place.read()
+        left = (memory.facts, memory.reflections, memory.texts, memory.policies, memory.people)
+        assert not any(left), order
+        assert set(_states(place)) == {"rolled_back"}
+
+
 LEDGER = {
     do.__name__.strip("_"): do
     for do in (
@@ -336,6 +408,10 @@ LEDGER = {
         _verified_again_after_damage,
         _unfinished,
         _a_damaged_log,
+        _restored_from_a_backup,
+        _repaired,
+        _other_places_are_refused,
+        _rolled_back_in_any_order,
     )
 }
 

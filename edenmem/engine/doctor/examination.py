@@ -17,6 +17,7 @@ from edenmem.engine.doctor.report import (
     State,
     worse,
 )
+from edenmem.engine.doctor.vectors import foreign_vectors
 from edenmem.errors import EdenmemError, StoreUnreachable
 from edenmem.models.backup import RecordKind
 from edenmem.models.integrity import Finding
@@ -61,6 +62,7 @@ EXAMINATIONS = (
     Examination(
         "vectors as stored", frozenset({"vector-damage"}), surroundings.stored("vector-damage")
     ),
+    Examination("vectors of other texts", frozenset({"vector-damage"}), foreign_vectors),
     Examination(
         "the local model",
         frozenset({"local-model"}),

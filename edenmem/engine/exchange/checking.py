@@ -14,6 +14,7 @@ from edenmem.engine.exchange.records import Digest, Parser, is_whole, take_origi
 from edenmem.errors import InputError, line_place
 from edenmem.invalid import MISSING, OBJECT, explain_json
 from edenmem.models.backup import Record, RecordKind
+from edenmem.models.migration import MigrationRun
 
 #: Maximum number of reported problems; all are counted.
 MAX_PROBLEMS = 100
@@ -71,6 +72,7 @@ class FileCheck:
         bad: Number of invalid lines.
         unreadable: Number of those that are damage of a backup.
         damage: The damage of the file, or "".
+        runs: The runs of migrations in a backup of everything, by ID.
     """
 
     def __init__(self, source: Lines, *, allow_incomplete: bool = False) -> None:
@@ -83,6 +85,7 @@ class FileCheck:
         self.bad = 0
         self.unreadable = 0
         self.damage = ""
+        self.runs: dict[str, MigrationRun] = {}
         self._last: int | None = None
 
     def check(self, parser: Parser, *, progress: Callable[[int], None] = lambda done: None) -> None:
@@ -173,11 +176,21 @@ class FileCheck:
                 kind = RecordKind(type_)
                 self.digest.count(kind)
                 yield number, kind, data
+            elif self.header and type_ == lines.LEDGER:
+                self._take_run(number, data)
             elif not self.header or type_ not in (lines.CHECKPOINT, lines.TRAILER):
                 known = isinstance(type_, str) and type_
                 self._note(number, f"unknown type: {type_!r:.60}" if known else f"type {MISSING}")
         if self.header and not ended:
             self._record_damage(number + 1, "the backup is truncated")
+
+    def _take_run(self, number: int, data: dict[str, Any]) -> None:
+        try:
+            run = msgspec.convert(data.get("run"), MigrationRun)
+        except msgspec.ValidationError as error:
+            self._note(number, f"invalid run of a migration: {error}")
+            return
+        self.runs[run.id] = run
 
     def _compare(self, mark: dict[str, Any], number: int, since: int) -> None:
         if mark.get("sha256") == self.digest.sha256 and mark.get("records") == (

@@ -127,6 +127,9 @@ class Exporter:
 
         file.write(self._header(request, kinds) + b"\n")
         selection = self._selection(request, kinds)
+        if selection == Selection() and RecordKind.AUDIT in kinds:  # what runs wrote is in the log
+            for run in self._store.migrations.migration_runs():
+                put(lines.encode_mark(lines.LEDGER, run=msgspec.to_builtins(run)))
         documents = self._store.walk.documents(
             kinds, selection, with_vectors=request.vectors, snapshot=True, unwritten=True
         )

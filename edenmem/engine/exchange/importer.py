@@ -358,7 +358,12 @@ class Importer:
                     f"{first.type} {first.id}, {first.detail}{more}",
                     hint="nothing was changed; list all with --dry-run",
                 )
-        return work.run(file.records(parser()), on_conflict, dry_run, progress)
+        done = work.run(file.records(parser()), on_conflict, dry_run, progress)
+        known = {run.id for run in self._store.migrations.migration_runs()} if file.runs else set()
+        for run in file.runs.values():
+            if run.id not in known and not dry_run:
+                self._store.migrations.put_migration_run(run)
+        return done
 
     def _user_id(self, source: Lines, name: str) -> str:
         user = People(self._store).user(name)

@@ -47,6 +47,8 @@ from edenmem.text import clean, word_count
 
 FORMAT = 1
 HEADER, CHECKPOINT, TRAILER = "header", "checkpoint", "trailer"
+#: A run in the ledger of migrations, which a backup of everything carries.
+LEDGER = "migration"
 #: Number of records between checkpoints.
 STEP = 1000
 #: Kinds with a scope object, which lines flatten as for other kinds.

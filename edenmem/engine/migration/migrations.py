@@ -258,7 +258,7 @@ def _undo(
         outcomes[step.outcome] += 1
         yield step
     if run_id == run.id:
-        state = _state_after(outcomes, run.state, whole)
+        state = RunState.PARTLY if outcomes[UndoOutcome.REFUSED] else whole
     else:
         state = _state_in_log(runtime.store, begun)
     now = runtime.clock()
@@ -353,13 +353,6 @@ def _begin(runtime: Runtime, run: MigrationRun) -> MigrationRun:
     )
     runtime.store.migrations.put_migration_run(run)
     return run
-
-
-def _state_after(outcomes: Counter[UndoOutcome], before: RunState, whole: RunState) -> RunState:
-    """Return the state of a run after its undo."""
-    if not outcomes[UndoOutcome.REFUSED]:
-        return whole
-    return RunState.PARTLY if outcomes[UndoOutcome.DONE] else before
 
 
 def _state_in_log(store: Store, run: MigrationRun) -> RunState:
