@@ -41,12 +41,12 @@ NOBODY = "f" * 24
 
 @dataclass(frozen=True)
 class Damage:
-    """``unseen``: what the comparer looks at is as it was."""
+    """``unseen``: what the comparer looks at is as it was; None: it may not be able to read it."""
 
     name: str
     do: Do
     stores: tuple[str, ...]
-    unseen: bool = False
+    unseen: bool | None = False
 
 
 DAMAGES: dict[str, Damage] = {}
@@ -731,3 +731,96 @@ def shard_resumed_after_a_change_of_its_limit(place: Any, whole: Whole) -> None:
     scope = whole.policy("limits_of_shards", "shard").scope
     set_policy(place, scope, "--word-limit", "500")
     place.set("policies", scope, active=1)
+
+
+# -- what no query finds ---------------------------------------------------------------------------
+
+
+def _items(whole: Whole) -> dict[str, tuple[str, Any]]:
+    """One document of each kind: table, and its ID or scope."""
+    return {
+        "fact": ("facts", whole.fact("several_active_shards").id),
+        "reflection": ("reflections", whole.reflection("pending_directives_in_order").id),
+        "episode": ("reflections", whole.reflection("episodes", "session").id),
+        "text": ("consolidations", whole.text("persona", "user").scope),
+        "policy": ("policies", whole.policy("limits_of_shards", "shard").scope),
+    }
+
+
+def _of_a_wrong_type(kind: str, field: str, value: Any) -> None:
+    """Register a field of a document in MongoDB with a value of another type."""
+
+    def do(place: Any, whole: Whole) -> None:
+        table, key = _items(whole)[kind]
+        where = place._where(table, key)
+        collection = place._collection(table)
+        (document,) = collection.find(where)
+        new = value if value is not str else str(document[field])
+        collection.update_one(where, {"$set": {field: new}})
+
+    name = f"{kind}_with_{field}_of_type_{getattr(value, '__name__', type(value).__name__)}"
+    DAMAGES[name] = Damage(name, do, ("mongodb",), unseen=None)
+
+
+for _kind, _field, _value in (
+    ("fact", "agent_id", str),
+    ("fact", "scope", 7),
+    ("fact", "formed_at", str),
+    ("fact", "formed_at", 5),
+    ("fact", "content", 7),
+    ("fact", "source_message_ids", "all"),
+    ("reflection", "agent_id", str),
+    ("reflection", "user_id", str),
+    ("reflection", "scope", "User"),
+    ("reflection", "formed_at", str),
+    ("episode", "session_id", str),
+    ("text", "agent_id", str),
+    ("text", "user_id", str),
+    ("text", "consolidated_content", 7),
+    ("policy", "active", "false"),
+    ("policy", "agent_id", str),
+):
+    _of_a_wrong_type(_kind, _field, _value)
+
+
+def _of_damaged_json(table: str, column: str, text: str) -> None:
+    """Register a column of JSON in SQLite that cannot be read."""
+
+    def do(place: Any, whole: Whole) -> None:
+        kind = {"facts": "fact", "reflections": "reflection"}[table]
+        _, key = _items(whole)[kind]
+        place.execute(f"UPDATE {table} SET {column} = ? WHERE id = ?", (text, key))
+
+    name = f"{table}_with_{column}_{'of_another_type' if text == '7' else 'that_is_not_json'}"
+    DAMAGES[name] = Damage(name, do, ("sqlite",), unseen=None)
+
+
+for _table in ("facts", "reflections"):
+    for _column in ("source_message_ids", "related_users"):
+        for _text in ("{", "7"):
+            _of_damaged_json(_table, _column, _text)
+
+
+@damage()
+def episode_in_another_session(place: Any, whole: Whole) -> None:
+    item = whole.reflection("episodes", "session")
+    place.move("reflections", item.id, Scope("session", item.scope.agent, NOBODY))
+    if place.name == "mongodb":
+        place.set("reflections", item.id, session_id=NOBODY)
+
+
+@damage(unseen=True)
+def version_of_the_current_text_lost(place: Any, whole: Whole) -> None:
+    scope = whole.text("persona", "user").scope
+    _forget_version(place, scope)
+
+
+@damage("mongodb", unseen=True)
+def agent_marked_as_deleted(place: Any, whole: Whole) -> None:
+    place.set("agents", whole.agent("several_active_shards"), deleted=True)
+
+
+@damage("mongodb", unseen=True)
+def policy_doubled(place: Any, whole: Whole) -> None:
+    scope = whole.policy("limits_of_shards", "shard").scope
+    place.copy("policies", scope, scope)

@@ -33,6 +33,7 @@ from edenmem.engine.migration.items import (
     digest_of,
     digest_of_text,
     format_sources,
+    key_of,
     key_of_item,
     reason_of,
     target_scope,
@@ -241,6 +242,8 @@ class _Check:
         own = _wanted(item)
         if any(contradicts(entry, self._run_ids) for entry in entries):
             return "its log entry contradicts itself", own
+        if isinstance(now, Memory) and not self._is_found(now):
+            return "queries do not find it: a field has the wrong type", own
         is_switch = isinstance(item.target, V1Toggles)
         without = _BUT_SWITCH if is_switch else frozenset[str]()
         if base is not None:
@@ -264,6 +267,11 @@ class _Check:
             return "", None
         is_same = digest_of(now) == digest_of(own) if isinstance(own, Memory) else False
         return _NO_REASON, own if is_same else None
+
+    def _is_found(self, now: Memory) -> bool:
+        """Return whether queries of readers find a document; a blank text is none."""
+        is_blank = isinstance(now, Consolidation) and not text_of(now)
+        return is_blank or self._stage.has_found(*key_of(now))
 
     def _marked(
         self,
@@ -440,6 +448,21 @@ class _Check:
             for model in unknown:
                 if model.id not in platform:
                     self._report_surplus(kind, model)
+        for key in self._stage.repeated(kind):
+            self._add(
+                Finding(Key(kind, key), None),
+                Difference(
+                    kind="duplicate",
+                    target_type=kind,
+                    target_id="",
+                    scope=key,
+                    source="",
+                    field="",
+                    expected="",
+                    found="",
+                    reason="several documents of one scope",
+                ),
+            )
 
     def _read(self, kind: RecordKind, ids: Sequence[str]) -> Iterator[Memory]:
         memory = self._store.memory

@@ -274,7 +274,13 @@ class V1Stage(Protocol):
         """Return the first free place among the stored reflections of a scope and time."""
 
     def surplus(self, type: str) -> Iterator[list[str]]:
-        """Yield pages of IDs of stored documents that have no target or repeat a key."""
+        """Yield pages of IDs of stored documents that have no target."""
+
+    def repeated(self, type: str) -> list[str]:
+        """Return the keys of a type that several stored documents have."""
+
+    def has_found(self, type: str, key: str) -> bool:
+        """Return whether queries find a stored document with this key."""
 
     def has_scope(self, agent_id: str, scope: str) -> bool:
         """Return whether v1 has a document with this v1 scope."""

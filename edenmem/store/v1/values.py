@@ -86,6 +86,8 @@ def _hex(text: str) -> str:
 
 def owner(value: Any, field: str, notes: Notes) -> str:
     """Return the ID of an agent, user, session or shard; empty if missing or invalid."""
+    if type(value) is ObjectId:
+        return str(value)
     found = identifier(value, field, notes)
     if found and not is_id(found):
         notes.add(Kind.NO_OWNER, f"{field} is not an ID: {format_value(value)}")

@@ -307,7 +307,7 @@ REFLECTION = _OWNED.format(REFLECTIONS.qualified, "reflections r")
 def reflection_from(row: Row) -> Reflection:
     """Decode a row of `REFLECTION`."""
     owner = _owner_fields(*row[:3])
-    if row[3] is not None:
+    if row[3] is not None and not owner.get("session_id"):  # a session owns its memory
         owner = {**owner, "session_id": row[3]}
     return REFLECTIONS.make(row, **owner)
 

@@ -539,15 +539,24 @@ class V1Questions:
         return int(place)
 
     def surplus(self, type: str) -> Iterator[list[str]]:
-        """Return pages of IDs of stored documents of a type that have no target or repeat one."""
+        """Return pages of IDs of stored documents of a type that have no target."""
         query = (
-            "SELECT id FROM (SELECT f.rowid AS place, f.id AS id FROM found f WHERE f.type = ?1"
-            f" AND NOT EXISTS ({_NO_TARGET}) UNION SELECT max(f.rowid), f.id FROM found f"
-            " WHERE f.type = ?1 GROUP BY f.key HAVING count(*) > 1) ORDER BY place"
+            "SELECT f.id FROM found f WHERE f.type = ?"
+            f" AND NOT EXISTS ({_NO_TARGET}) ORDER BY f.rowid"
         )
         cursor = self._db.execute(query, (type,))
         while rows := cursor.fetchmany(_PAGE):
             yield [row[0] for row in rows]
+
+    def repeated(self, type: str) -> list[str]:
+        """Return the keys of a type that several stored documents have."""
+        query = "SELECT key FROM found WHERE type = ? GROUP BY key HAVING count(*) > 1"
+        return [row[0] for row in self._db.execute(query, (type,))]
+
+    def has_found(self, type: str, key: str) -> bool:
+        """Return whether queries find a stored document with this key."""
+        query = "SELECT 1 FROM found WHERE type = ? AND key = ?"
+        return self._db.execute(query, (type, key)).fetchone() is not None
 
     def has_scope(self, agent_id: str, scope: str) -> bool:
         """Return whether v1 has a document with this scope."""
