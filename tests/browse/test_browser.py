@@ -392,12 +392,12 @@ async def test_keys_that_need_a_scope_are_dimmed_until_one_is_open(world: World)
         return {str(key.render()).split()[0] for key in keys}
 
     async with browser(world) as screen:
-        assert dimmed() == {"/", "e", "d", "u", "w", "c"}
+        await screen.until(lambda: dimmed() == {"/", "e", "d", "u", "w", "c"})
         await screen.press("e", "c")
         assert len(screen.app.screen_stack) == 1
         assert "Open a scope first" in screen.notices()
         await screen.open("lena")
-        assert dimmed() == set()
+        await screen.until(lambda: dimmed() == set())
 
 
 async def test_read_only_keys_change_nothing_and_say_so(world: World) -> None:
