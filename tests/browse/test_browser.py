@@ -235,7 +235,7 @@ async def test_the_browser_works_on_mongodb(open_store: Callable[[str], Store]) 
     world = _fill(open_store("secantus"))
     async with browser(world) as screen:
         await screen.open("lena")
-        assert PASTE in screen.rows()[0]
+        await screen.until(lambda: PASTE in "".join(screen.rows()[:1]))
         await screen.press("d")
         await screen.until_screen(Question)
         await screen.press("y")
@@ -245,9 +245,9 @@ async def test_the_browser_works_on_mongodb(open_store: Callable[[str], Store]) 
         await screen.press("y")
         await screen.until(lambda: len(world.facts()) == 2)
         await screen.press("5")
-        assert "undo: add fact" in screen.rows()[0]
+        await screen.until(lambda: "undo: add fact" in "".join(screen.rows()[:1]))
         await screen.press("slash", *"paste", "enter")
-        assert any(PASTE in row for row in screen.rows())
+        await screen.until(lambda: any(PASTE in row for row in screen.rows()))
 
 
 async def test_an_edit_that_meets_another_writer_loses_nothing(world: World) -> None:
