@@ -146,6 +146,17 @@ class RemoveFact(_Change, frozen=True, kw_only=True, tag="remove_fact"):
     expected_version: int
     at: datetime
 
+    @classmethod
+    def of(cls, fact: Fact, at: datetime, reason: str) -> RemoveFact:
+        """Return the removal of a fact as it is now."""
+        return cls(
+            scope=fact.home,
+            fact_id=fact.id,
+            expected_version=fact.version,
+            at=at,
+            reason=reason,
+        )
+
 
 class SetPrivacy(_Change, frozen=True, kw_only=True, tag="set_privacy"):
     """Set or clear the private mark of a fact or reflection. The version does not change."""

@@ -235,7 +235,7 @@ async def test_the_browser_works_on_mongodb(open_store: Callable[[str], Store]) 
     world = _fill(open_store("secantus"))
     async with browser(world) as screen:
         await screen.open("lena")
-        assert PASTE in screen.rows()[0]
+        await screen.until(lambda: PASTE in "".join(screen.rows()[:1]))
         await screen.press("d")
         await screen.until_screen(Question)
         await screen.press("y")
@@ -245,9 +245,9 @@ async def test_the_browser_works_on_mongodb(open_store: Callable[[str], Store]) 
         await screen.press("y")
         await screen.until(lambda: len(world.facts()) == 2)
         await screen.press("5")
-        assert "undo: add fact" in screen.rows()[0]
+        await screen.until(lambda: "undo: add fact" in "".join(screen.rows()[:1]))
         await screen.press("slash", *"paste", "enter")
-        assert any(PASTE in row for row in screen.rows())
+        await screen.until(lambda: any(PASTE in row for row in screen.rows()))
 
 
 async def test_an_edit_that_meets_another_writer_loses_nothing(world: World) -> None:
@@ -392,12 +392,12 @@ async def test_keys_that_need_a_scope_are_dimmed_until_one_is_open(world: World)
         return {str(key.render()).split()[0] for key in keys}
 
     async with browser(world) as screen:
-        assert dimmed() == {"/", "e", "d", "u", "w", "c"}
+        await screen.until(lambda: dimmed() == {"/", "e", "d", "u", "w", "c"})
         await screen.press("e", "c")
         assert len(screen.app.screen_stack) == 1
         assert "Open a scope first" in screen.notices()
         await screen.open("lena")
-        assert dimmed() == set()
+        await screen.until(lambda: dimmed() == set())
 
 
 async def test_read_only_keys_change_nothing_and_say_so(world: World) -> None:

@@ -251,16 +251,7 @@ class DoctorSession:
         joined = self._apply(join_fact(every, kept, at=at, reason=reason))
         if joined.refused:
             return Outcome(0, joined.refused)
-        return self._apply(
-            RemoveFact(
-                scope=fact.home,
-                fact_id=fact.id,
-                expected_version=fact.version,
-                at=at,
-                reason=reason,
-            )
-            for fact in facts
-        )
+        return self._apply(RemoveFact.of(fact, at, reason) for fact in facts)
 
     def _hashes(self, findings: Sequence[Finding]) -> Outcome:
         facts = [

@@ -183,13 +183,7 @@ class Editor:
         fact = self._fact(fact_id, expected_version)
         if not dry_run:
             keep_proof(self._store, fact, self._clock())
-        change = RemoveFact(
-            scope=fact.home,
-            fact_id=fact.id,
-            expected_version=fact.version,
-            at=self._clock(),
-            reason=reason,
-        )
+        change = RemoveFact.of(fact, self._clock(), reason)
         return self._apply(change, "fact", dry_run)
 
     def restore_fact(

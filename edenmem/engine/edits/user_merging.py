@@ -163,17 +163,7 @@ class UserMerger:
                 arrivals[fact.id] = [AddFact(fact=_at(fact, target), reason=reason)]
         arrived = self._apply_arrivals(arrivals)
         self._apply(
-            [
-                RemoveFact(
-                    scope=fact.home,
-                    fact_id=fact.id,
-                    expected_version=fact.version,
-                    at=self._clock(),
-                    reason=reason,
-                )
-                for fact in facts
-                if fact.id in arrived
-            ]
+            [RemoveFact.of(fact, self._clock(), reason) for fact in facts if fact.id in arrived]
         )
 
     # -- reflections and texts ---------------------------------------------------------------

@@ -9,6 +9,7 @@ from itertools import islice
 import msgspec
 
 from edenmem.embed.protocol import Embedder
+from edenmem.engine.factory import has_endpoint, names_local_model
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EmbeddingModelMismatch
 from edenmem.models.backup import RecordKind
@@ -119,8 +120,7 @@ def vector_advice(store: Store, settings: Settings, model: str, others: Iterable
     names = sorted({*others, platform} - {"", model})
     listed = ", ".join(names)
     embedding = settings.embedding
-    is_named = embedding.local_path or embedding.local_model != type(embedding)().local_model
-    is_chosen = embedding.api_key or embedding.base_url or is_named
+    is_chosen = has_endpoint(embedding) or names_local_model(embedding)
     if names and names[0] in LOCAL_MODELS and not embedding.local_path and not platform:
         return (
             f"the facts have vectors of {listed}, but edenmem uses {model}: set"

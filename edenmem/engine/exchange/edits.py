@@ -7,7 +7,7 @@ if both have changed, that is a conflict, and the stored entry stays.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -347,8 +347,6 @@ async def apply_edits(
     runtime: Runtime,
     *,
     allow_long: bool = False,
-    dry_run: bool = False,
-    progress: Callable[[int], None] = lambda done: None,
 ) -> ApplyReport:
     """Apply the edits in order; a refused edit does not stop the others.
 
@@ -356,9 +354,9 @@ async def apply_edits(
         UnavailableError: the database or a provider cannot be used; earlier edits stay applied.
     """
     done, refused, notices = 0, list[Refusal](), dict[str, None]()
-    for number, each in enumerate(edits, 1):
+    for each in edits:
         try:
-            report = await make_edit(runtime, partial(_apply_edit, each, allow_long, dry_run))
+            report = await make_edit(runtime, partial(_apply_edit, each, allow_long))
         except UnavailableError:
             raise
         except EdenmemError as error:
@@ -366,19 +364,16 @@ async def apply_edits(
             continue
         done += 1
         notices |= dict.fromkeys(report.notices)
-        progress(number)
     return ApplyReport(done=done, refused=tuple(refused), notices=tuple(notices))
 
 
-def _apply_edit(edit: Edit, allow_long: bool, dry_run: bool, editor: Editor) -> EditReport:
+def _apply_edit(edit: Edit, allow_long: bool, editor: Editor) -> EditReport:
     match edit.action, edit.target:
         case "add", "fact":
-            return editor.add_fact(
-                edit.scope, edit.after, allow_long=allow_long, reason=_REASON, dry_run=dry_run
-            )
+            return editor.add_fact(edit.scope, edit.after, allow_long=allow_long, reason=_REASON)
         case "add", "reflection":
             return editor.add_reflection(
-                edit.scope, edit.after, allow_long=allow_long, reason=_REASON, dry_run=dry_run
+                edit.scope, edit.after, allow_long=allow_long, reason=_REASON
             )
         case "edit", "fact":
             return editor.edit_fact(
@@ -387,7 +382,6 @@ def _apply_edit(edit: Edit, allow_long: bool, dry_run: bool, editor: Editor) -> 
                 expected_version=edit.version,
                 allow_long=allow_long,
                 reason=_REASON,
-                dry_run=dry_run,
             )
         case "edit", "reflection":
             return editor.edit_reflection(
@@ -396,21 +390,15 @@ def _apply_edit(edit: Edit, allow_long: bool, dry_run: bool, editor: Editor) -> 
                 expected_version=edit.version,
                 allow_long=allow_long,
                 reason=_REASON,
-                dry_run=dry_run,
             )
         case "delete", "fact":
-            return editor.delete_fact(
-                edit.id, expected_version=edit.version, reason=_REASON, dry_run=dry_run
-            )
+            return editor.delete_fact(edit.id, expected_version=edit.version, reason=_REASON)
         case "delete", "reflection":
-            return editor.delete_reflection(
-                edit.id, expected_version=edit.version, reason=_REASON, dry_run=dry_run
-            )
+            return editor.delete_reflection(edit.id, expected_version=edit.version, reason=_REASON)
     return editor.edit_consolidation(
         edit.scope,
         edit.after,
         expected_version=edit.version,
         allow_long=allow_long,
         reason=_REASON,
-        dry_run=dry_run,
     )

@@ -292,10 +292,8 @@ class AtlasCheck:
         )
         return found
 
-    def _text(
-        self, trial: SearchTrial, filter: FactFilter, words: str, *, limit: int = 50
-    ) -> list[Candidate]:
-        (found,) = trial.text(filter, [words], limit=limit)
+    def _text(self, trial: SearchTrial, filter: FactFilter, words: str) -> list[Candidate]:
+        (found,) = trial.text(filter, [words], limit=50)
         return found
 
     def _by_vector(self, trial: SearchTrial) -> Callable[[FactFilter], list[Candidate]]:

@@ -134,10 +134,27 @@ def _executor() -> ThreadPoolExecutor:
     if _pool is None:
         from concurrent.futures import ThreadPoolExecutor
 
-        import edenmem.engine.runtime.prepared  # noqa: F401
-
+        _prepare_types()
         _pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="edenmem")
     return _pool
+
+
+def _prepare_types() -> None:
+    """Prepare the types that several threads decode.
+
+    msgspec describes a type when it is first decoded. If two threads do so at once, one reads an
+    unfinished description, and the process crashes.
+    """
+    import msgspec
+
+    from edenmem.models.changes import ChangeSet
+    from edenmem.models.formation import CallUsage, Decision
+    from edenmem.models.host import ToolCall
+    from edenmem.models.memory import Consolidation, Policy
+    from edenmem.models.migration import MigrationRun
+
+    for kind in (CallUsage, ChangeSet, Consolidation, Decision, MigrationRun, Policy, ToolCall):
+        msgspec.json.Decoder(kind)
 
 
 def _forget_pool() -> None:

@@ -299,13 +299,4 @@ def retention_changes(
     newest_first = store.memory.facts(FactFilter(scopes=tuple(changeable)))
     untouched = (fact for fact in newest_first if fact.id not in touched)
     oldest = deque(islice(untouched, room, None), maxlen=MOST_REMOVALS)
-    return [
-        RemoveFact(
-            scope=fact.home,
-            fact_id=fact.id,
-            expected_version=fact.version,
-            at=at,
-            reason="retention",
-        )
-        for fact in oldest
-    ]
+    return [RemoveFact.of(fact, at, "retention") for fact in oldest]
