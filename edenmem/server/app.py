@@ -10,9 +10,11 @@ from fastapi import APIRouter, FastAPI
 
 from edenmem import __version__
 from edenmem.engine.service import MemoryService
+from edenmem.errors import EdenmemError
 from edenmem.models.host import Agent
 from edenmem.server import health, problems, rest, rest_search, rest_sessions
 from edenmem.server.limits import Gate, Limits, Shares
+from edenmem.server.problems import describe
 from edenmem.server.proxy import routes as proxy
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.retries import Retries
@@ -65,11 +67,12 @@ def create_app(
         version=__version__,
         lifespan=_lifespan,
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
         swagger_ui_oauth2_redirect_url=None,
     )
     is_open = is_local and not settings.server.require_token
     state = ServerState(service=service, settings=settings, agent=agent, is_local=is_open)
-    app.state.edenmem = state
+    app.state.edenmem, app.state.answers = state, {}
     background = Background(service, settings.server)
     app.state.proxy = Proxy(
         upstream=Upstream(settings),
@@ -98,6 +101,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Finish background tasks when the server stops."""
     chats: Proxy = app.state.proxy
     state: ServerState = app.state.edenmem
+    try:
+        await state.service.embeddings.load()
+    except EdenmemError as error:  # searches say so again
+        describe(error)
     if state.stores_chats:
         chats.background.start(chats.background.resume())
     try:

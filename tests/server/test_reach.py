@@ -120,6 +120,25 @@ ROUTES = [
         "GET", "/api/sessions/{session_id}/memory", {"session_id": names.VISIT},
         {"agent": "mira"}, unknown={"session_id": NOTHING},
     ),
+    Route(
+        "POST", "/api/sessions/{session_id}/messages", {"session_id": "visit"},
+        json={"agent": "mira", "user": "lena", "messages": [{"role": "user", "content": "Hi."}]},
+        unknown={"user": "nobody"},
+    ),
+    Route(
+        "POST", "/api/remember", json={"agent": "mira", "user": "lena", "text": "Lena swims."},
+        unknown={"user": "nobody"},
+    ),
+    Route(
+        "POST", "/api/forget", json={"fact": names.LENAS_FACT}, unknown={"fact": NOTHING},
+    ),
+    Route("POST", "/api/undo", json={"entry": names.ENTRY}, unknown={"entry": NOTHING}),
+    Route("GET", "/api/agents", tomas=200),
+    Route("GET", "/api/users", params={"agent": "mira"}, tomas=200, unknown={"agent": "nobody"}),
+    Route(
+        "GET", "/api/sessions", params={"agent": "mira", "user": "lena"},
+        unknown={"user": "nobody"},
+    ),
     Route("GET", "/api/log", params={"agent": "mira", "user": "lena"}, unknown={"user": "nobody"}),
     # The numbers of the process, which every caller may read.
     Route("GET", "/metrics", tomas=200, unknown={}),

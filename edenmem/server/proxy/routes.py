@@ -364,6 +364,14 @@ class _Exchange:
         """Return whether a search ran, and the facts it found."""
         if retrieval.top_k <= 0 or retrieval.mode == "off" or not message.strip():
             return False, []
+        has_facts = await self._stages.run(
+            "search",
+            self._chats.memory.has_facts(turn.view),
+            self._settings.search_timeout_seconds,
+            or_else=None,
+        )
+        if not has_facts:
+            return has_facts is not None, []
         queries = await self._stages.run(
             "recall",
             self._chats.memory.queries(agent, turn, message, retrieval.mode),
