@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -12,15 +13,18 @@ from edenmem import __version__
 from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError
 from edenmem.models.host import Agent
+from edenmem.models.ids import derived_id
 from edenmem.server import health, problems, rest, rest_search, rest_sessions
 from edenmem.server.limits import Gate, Limits, Shares
 from edenmem.server.problems import describe
 from edenmem.server.proxy import routes as proxy
 from edenmem.server.proxy.background import Background
+from edenmem.server.proxy.recording import unpack
 from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.routes import Proxy
 from edenmem.server.proxy.upstream import Upstream
 from edenmem.server.state import ServerState
+from edenmem.settings.paths import user_data_folder
 from edenmem.settings.schema import Settings
 
 #: The routers of the application.
@@ -77,7 +81,7 @@ def create_app(
     app.state.proxy = Proxy(
         upstream=Upstream(settings),
         background=background,
-        retries=Retries(background, state.metrics),
+        retries=Retries(background, state.metrics, _waiting_folder(service, settings)),
     )
     for router in ROUTERS:
         app.include_router(router)
@@ -88,6 +92,17 @@ def create_app(
     # The middleware that is added last runs first.
     app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app
+
+
+def _waiting_folder(service: MemoryService, settings: Settings) -> Path:
+    """Return the folder for chats that wait for the store, one for each store."""
+    if settings.server.waiting_folder:
+        return Path(settings.server.waiting_folder)
+    if service.setup.is_embedded:
+        path = Path(service.setup.location)
+        return path.with_name(f"{path.name}.waiting")
+    store = derived_id("waiting", settings.store.uri, settings.store.database)
+    return user_data_folder() / f"{store}.waiting"
 
 
 def _build_routes(app: FastAPI) -> None:
@@ -106,9 +121,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     except EdenmemError as error:  # searches say so again
         describe(error)
     if state.stores_chats:
+        chats.retries.load(lambda data: unpack(data, state, chats.background, chats.retries))
         chats.background.start(chats.background.resume())
     try:
         yield
     finally:
         await chats.background.drain()
+        chats.retries.close()
         await chats.upstream.close()

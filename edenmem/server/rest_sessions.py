@@ -174,7 +174,7 @@ async def add_messages(
         chats.store_turn(turn)
         last = list(takewhile(lambda each: each.role == "assistant", reversed(body.messages)))
         answer = "\n\n".join(each.content for each in reversed(last))
-        chats.store_answer(turn, Answer(content=answer))
+        chats.store_answer(turn.session.id, agent.id, turn.asked, Answer(content=answer))
         number = len(turn.messages) + bool(answer and turn.asked)
         return StoredDocument(session_id=turn.session.id, stored=number), agent.id
 

@@ -245,7 +245,7 @@ async def test_a_token_of_another_agent_gets_what_an_unknown_thing_gets(
     before = len(list(shared_town.store.log.audit()))
     async with shared_town.client("otto") as client:
         answer = await route.ask(client)
-        if route.path == "/metrics":
+        if route.path in ("/metrics", "/api/agents"):
             return
         assert answer.status_code == 404
         nothing = {"agent_id": "nobody", "agent": "nobody", **route.unknown}

@@ -44,7 +44,7 @@ from edenmem.server.proxy.body import (
     estimate_answer,
 )
 from edenmem.server.proxy.frontends import is_utility
-from edenmem.server.proxy.recording import Recording, header
+from edenmem.server.proxy.recording import Recording, header, keep
 from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.stages import Stages
 from edenmem.server.proxy.upstream import (
@@ -336,9 +336,8 @@ class _Exchange:
             Refused: no such agent or user within reach.
         """
         proxy = self._proxy
-        self._recording = Recording(
-            self._request, self._caller, self._state, proxy.background, proxy.retries, body
-        )
+        kept = keep(self._request, self._caller, self._state, body)
+        self._recording = Recording(kept, self._state, proxy.background, proxy.retries)
         try:
             self._turn = await self._recording.find(self._stages)
         except Refused:
