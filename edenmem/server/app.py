@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from starlette.types import Receive, Scope, Send
 
 from edenmem import __version__
 from edenmem.engine.service import MemoryService
@@ -38,7 +39,18 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 
 class _Application(FastAPI):
-    """The application, with errors and tokens in its reference."""
+    """The application, with errors and tokens in its reference.
+
+    ``prefix`` is the path that a reverse proxy removes, for links.
+    """
+
+    prefix = ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if self.prefix:
+            scope["root_path"] = self.prefix
+        await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Return the reference of all endpoints."""
@@ -74,6 +86,7 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
         swagger_ui_oauth2_redirect_url=None,
     )
+    app.prefix = settings.server.root_path
     is_open = is_local and not settings.server.require_token
     state = ServerState(service=service, settings=settings, agent=agent, is_local=is_open)
     app.state.edenmem, app.state.answers = state, {}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain, dropwhile, islice
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -13,11 +12,10 @@ import msgspec
 from fastapi import Depends, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from edenmem.errors import ConflictError
 from edenmem.models.changes import AuditEntry
-from edenmem.models.ids import as_utc
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.server.access import CALLER_KEY, Caller
@@ -28,18 +26,30 @@ M = TypeVar("M")
 
 #: Maximum length of a field; the engine limits the words.
 _MOST_CHARACTERS = 200_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_NUMBER = 2**31 - 1
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Long = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS)]
 Named = Annotated[str, Path(min_length=1, max_length=200)]
 OptionalName = Annotated[str | None, Query(min_length=1, max_length=200)]
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of items.")]
+#: A cursor: milliseconds since 1970, and the ID of the last item.
+_CURSOR = re.compile(r"([0-9]{1,14})-([0-9a-f]{1,64})")
 Cursor = Annotated[
-    str | None, Query(max_length=200, description="`next_cursor` of the page before.")
+    str | None,
+    Query(
+        description="`next_cursor` of the page before.",
+        json_schema_extra={"pattern": f"^{_CURSOR.pattern}$"},
+    ),
 ]
 IfMatch = Annotated[
     str | None, Header(max_length=200, description="ETag of the version that you read.")
 ]
+#: JSON has one kind of number: 3.0 is a whole one.
+_WHOLE = BeforeValidator(
+    lambda given: int(given) if isinstance(given, float) and given.is_integer() else given
+)
 FactScope = Literal["agent", "shard", "group", "user"]
 
 
@@ -70,8 +80,8 @@ class ShardSettings(BaseModel):
 
     memory_instructions: Annotated[str, Field(max_length=_MOST_CHARACTERS)] | None = None
     is_active: bool = True
-    max_facts: Annotated[int, Field(ge=0)] | None = None
-    consolidate_at: Annotated[int, Field(ge=1)] | None = None
+    max_facts: Annotated[int, Field(ge=0, le=_MOST_NUMBER), _WHOLE] | None = None
+    consolidate_at: Annotated[int, Field(ge=1, le=_MOST_NUMBER), _WHOLE] | None = None
     content: Long | None = None
 
     def changes(self) -> dict[str, object]:
@@ -261,7 +271,7 @@ def page(
     more = None
     if len(items) > limit:
         moment, item_id = key(items[limit - 1])
-        more = urlsafe_b64encode(f"{moment.isoformat()} {item_id}".encode()).decode()
+        more = f"{round(max(moment, _EPOCH).timestamp() * 1000)}-{item_id}"
     return Page[Any](items=[shown(each) for each in items[:limit]], next_cursor=more)
 
 
@@ -281,11 +291,9 @@ def _after(
 
 
 def _read_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        moment, _, item_id = urlsafe_b64decode(cursor).decode().partition(" ")
-        return as_utc(datetime.fromisoformat(moment)), item_id
-    except ValueError as error:
-        raise Refused(422, "query.cursor is not a cursor of this list") from error
+    if (found := _CURSOR.fullmatch(cursor)) is None:
+        raise Refused(422, "query.cursor is not a cursor of this list")
+    return _EPOCH + timedelta(milliseconds=int(found[1])), found[2]
 
 
 # -- from memory ---------------------------------------------------------------------------------

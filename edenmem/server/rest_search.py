@@ -58,6 +58,14 @@ router = APIRouter(
     route_class=RepeatableRoute,
 )
 
+_Recipe = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=200,
+        json_schema_extra={"pattern": r"^(convex|rrf|semantic|text)(\+recency)?(\+mmr)?$"},
+    ),
+]
 _Query = Annotated[str, Query(min_length=1, max_length=8_000)]
 _Kinds = Annotated[list[FactScope], Query(description="Only scopes of these kinds.", max_length=4)]
 _Shards = Annotated[list[str], Query(description="Only these shards.", max_length=50)]
@@ -91,7 +99,7 @@ async def search(
     since: _Time = None,
     until: _Time = None,
     top_k: Annotated[int | None, Query(ge=1, le=100)] = None,
-    recipe: OptionalName = None,
+    recipe: _Recipe = None,
     explain: bool = False,
 ) -> SearchDocument:
     """Search the memory of the agent and its shards. ``user`` and ``group`` include theirs."""

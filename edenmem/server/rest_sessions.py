@@ -50,7 +50,7 @@ router = APIRouter(
 
 #: Number of formations, facts and reflections of a session in an answer, the latest first.
 _LATEST = 200
-_NEVER = datetime(1, 1, 1, tzinfo=UTC)
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FormationDocument(BaseModel):

@@ -459,6 +459,8 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     to ten minutes."""
     formation_concurrency: Count = 2
     """Maximum number of concurrent formations in the background."""
+    root_path: str = ""
+    """Path prefix behind a reverse proxy that removes it, such as `/memory`."""
     shutdown_seconds: NotNegative = 30
     """Time for answers in progress when the server stops."""
     require_token: bool = False

@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -123,6 +124,37 @@ def test_chats_that_wait_survive_a_kill(tmp_path: Path, upstream: FakeUpstream) 
     assert not list(folder.glob("*/*.chat"))
     served.process.terminate()
     assert served.process.wait(60) == 0
+
+
+def test_a_backup_while_chats_arrive_is_whole(tmp_path: Path, upstream: FakeUpstream) -> None:
+    served = Served(tmp_path, upstream, "--agent", "mira", "--user", "anna")
+    environment = {**os.environ, "EDENMEM_URI": f"sqlite:///{tmp_path / 'memory.db'}"}
+    is_over = threading.Event()
+
+    def talk(name: int) -> int:
+        number = 0
+        while not is_over.is_set():
+            number += 1
+            assert served.post("plain", f"{name}: {number}.").status_code == 200
+        return number
+
+    with ThreadPoolExecutor(4) as pool:
+        talks = [pool.submit(talk, name) for name in range(4)]
+        edenmem = [sys.executable, "-m", "edenmem"]
+        until(lambda: len(said(tmp_path)) > 20)
+        options = {"env": environment, "check": True, "capture_output": True}
+        subprocess.run([*edenmem, "export", str(tmp_path / "b.jsonl.gz")], **options)  # type: ignore[call-overload]
+        is_over.set()
+        numbers = [each.result() for each in talks]
+    served.process.terminate()
+    assert served.process.wait(60) == 0
+    assert len(said(tmp_path)) == 2 * sum(numbers)
+    (tmp_path / "copy").mkdir()
+    environment["EDENMEM_URI"] = f"sqlite:///{tmp_path / 'copy' / 'memory.db'}"
+    subprocess.run([*edenmem, "init", "--yes"], **options)  # type: ignore[call-overload]
+    subprocess.run([*edenmem, "import", str(tmp_path / "b.jsonl.gz")], **options)  # type: ignore[call-overload]
+    assert 20 < len(said(tmp_path / "copy")) <= len(said(tmp_path))
+    assert set(said(tmp_path / "copy")) <= set(said(tmp_path))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

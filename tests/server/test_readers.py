@@ -351,7 +351,7 @@ TOOLS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "search_facts": lambda: [{"query": "walk remember", "top_k": 50, "debug": True}],
     "get_memory_context": lambda: [{}, {"message": "Do you remember the walk?"}],
     "list_facts": lambda: [{"limit": 100}, {"containing": "walk"}],
-    "why": lambda: [{"fact_id": each} for each in _MEMORIES],
+    "explain_fact": lambda: [{"fact_id": each} for each in _MEMORIES],
     "remember": lambda: [{"text": "Lena swims."}],
     "edit_fact": lambda: [{"fact_id": each, "version": 1, "content": "N."} for each in _MEMORIES],
     "forget_fact": lambda: [{"fact_id": each} for each in _MEMORIES],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from edenmem.engine.chats.messages import Said
@@ -12,8 +13,9 @@ from edenmem.engine.chats.sessions import ChatRequest, find_turn, store_turn
 from edenmem.errors import StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
+from edenmem.server.app import create_app
 from edenmem.server.health import router as health
-from edenmem.settings.schema import SearchSettings
+from edenmem.settings.schema import SearchSettings, ServerSettings, Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.server import town as names
@@ -519,6 +521,10 @@ async def test_the_reference_needs_no_token(town: Town) -> None:
     async with town.client() as client:
         assert "/openapi.json" in (await client.get("/docs")).text
         assert (await client.get("/openapi.json")).json()["paths"]
+    settings = Settings(server=ServerSettings(root_path="/memory"))
+    transport = httpx.ASGITransport(create_app(town.service, settings))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        assert "'/memory/openapi.json'" in (await client.get("/docs")).text
     assert [route.path for route in health.routes] == ["/health", "/ready", "/metrics"]  # type: ignore[attr-defined]
 
 
@@ -622,8 +628,9 @@ async def test_messages_come_in_and_memory_goes_out(town: Town) -> None:
         formed = (await client.get("/api/sessions/visit-2/memory")).json()
         assert (formed["waiting"], formed["facts"]) == (3, [])
         sessions = (await client.get("/api/sessions", params={"limit": 1})).json()
-        assert sessions["items"][0]["name"] == "visit-2"
-        assert sessions["next_cursor"]
+        rest = {"cursor": sessions["next_cursor"]}
+        sessions["items"] += (await client.get("/api/sessions", params=rest)).json()["items"]
+        assert {each["name"] for each in sessions["items"]} == {"visit", "visit-2"}
     stored = town.store.host.messages(first.json()["session_id"])
     assert [each.content for each in stored] == ["I keep bees.", "Oh?", "And goats."]
 
