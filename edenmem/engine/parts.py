@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConfigError
 
@@ -110,6 +111,20 @@ class Embeddings:
         self.switch_status = partial(switch_status, runtime.store)
         self.check_not_staged = partial(check_not_staged, runtime.store)
         self.ender = partial(SwitchEnder, runtime)
+
+    async def load(self) -> None:
+        """Load a local model now, so that the first search does not wait for it.
+
+        Raises:
+            EdenmemError: the model cannot be loaded.
+        """
+        from edenmem.engine.embeddings.choice import settle
+        from edenmem.engine.factory import embedder_kind
+
+        runtime = self._runtime
+        settled = await in_thread(settle, runtime.settings, runtime.store)
+        if runtime.embedder is not None and embedder_kind(settled.embedding) == "local":
+            await runtime.embedder.embed(["ready"], role="query")
 
     @cached_property
     def backfiller(self) -> Backfiller:

@@ -3,48 +3,64 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import chain, dropwhile, islice
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from fastapi import Depends, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from edenmem.errors import ConflictError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.server.access import Caller
+from edenmem.server.access import CALLER_KEY, Caller
 from edenmem.server.problems import Refused, problem_responses
 
 T = TypeVar("T")
+M = TypeVar("M")
 
 #: Maximum length of a field; the engine limits the words.
 _MOST_CHARACTERS = 200_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_NUMBER = 2**31 - 1
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Long = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS)]
 Named = Annotated[str, Path(min_length=1, max_length=200)]
 OptionalName = Annotated[str | None, Query(min_length=1, max_length=200)]
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of items.")]
-Offset = Annotated[int, Query(ge=0, le=100_000, description="Number of items to skip.")]
+#: A cursor: milliseconds since 1970, and the ID of the last item.
+_CURSOR = re.compile(r"([0-9]{1,14})-([0-9a-f]{1,64})")
+Cursor = Annotated[
+    str | None,
+    Query(
+        description="`next_cursor` of the page before.",
+        json_schema_extra={"pattern": f"^{_CURSOR.pattern}$"},
+    ),
+]
 IfMatch = Annotated[
     str | None, Header(max_length=200, description="ETag of the version that you read.")
 ]
+#: JSON has one kind of number: 3.0 is a whole one.
+_WHOLE = BeforeValidator(
+    lambda given: int(given) if isinstance(given, float) and given.is_integer() else given
+)
 FactScope = Literal["agent", "shard", "group", "user"]
 
 
 #: Bodies with other fields or types are invalid.
-_STRICT = ConfigDict(extra="forbid", strict=True)
+STRICT_BODY = ConfigDict(extra="forbid", strict=True)
 
 
 class NewContent(BaseModel):
     """The new text."""
 
-    model_config = _STRICT
+    model_config = STRICT_BODY
 
     content: Long
 
@@ -52,7 +68,7 @@ class NewContent(BaseModel):
 class Switch(BaseModel):
     """On or off."""
 
-    model_config = _STRICT
+    model_config = STRICT_BODY
 
     enabled: bool
 
@@ -60,12 +76,12 @@ class Switch(BaseModel):
 class ShardSettings(BaseModel):
     """Settings of a shard, or its text. Null resets a setting to its default."""
 
-    model_config = _STRICT
+    model_config = STRICT_BODY
 
     memory_instructions: Annotated[str, Field(max_length=_MOST_CHARACTERS)] | None = None
     is_active: bool = True
-    max_facts: Annotated[int, Field(ge=0)] | None = None
-    consolidate_at: Annotated[int, Field(ge=1)] | None = None
+    max_facts: Annotated[int, Field(ge=0, le=_MOST_NUMBER), _WHOLE] | None = None
+    consolidate_at: Annotated[int, Field(ge=1, le=_MOST_NUMBER), _WHOLE] | None = None
     content: Long | None = None
 
     def changes(self) -> dict[str, object]:
@@ -85,7 +101,7 @@ class NewShard(ShardSettings):
 class NewFact(BaseModel):
     """A new fact and its scope."""
 
-    model_config = _STRICT
+    model_config = STRICT_BODY
 
     content: Long
     agent: Name | None = None
@@ -225,16 +241,59 @@ class EntryDocument(BaseModel):
 
 
 class Page(BaseModel, Generic[T]):
-    """A page of a list. ``next_offset`` is the offset of the next page, null on the last page."""
+    """A page of a list. ``next_cursor`` is for the next page, null on the last page."""
 
     items: list[T]
-    next_offset: int | None
+    next_cursor: str | None
 
 
-def page(rows: list[T], limit: int, offset: int) -> Page[T]:
-    """Return a page, given up to one row more than ``limit``."""
-    more = offset + limit if len(rows) > limit else None
-    return Page[Any](items=rows[:limit], next_offset=more)
+def page(
+    found: Iterable[M],
+    key: Callable[[M], tuple[datetime, str]],
+    shown: Callable[[M], T],
+    limit: int,
+    cursor: str | None,
+) -> Page[T]:
+    """Return a page of items.
+
+    Args:
+        found: All items, latest first.
+        key: Returns the time and the ID of an item.
+        shown: Returns the document of an item.
+        limit: Maximum number of items.
+        cursor: `Page.next_cursor` of the page before.
+
+    Raises:
+        Refused: the cursor is invalid (422).
+    """
+    rest = iter(found) if cursor is None else _after(found, key, *_read_cursor(cursor))
+    items = list(islice(rest, limit + 1))
+    more = None
+    if len(items) > limit:
+        moment, item_id = key(items[limit - 1])
+        more = f"{round(max(moment, _EPOCH).timestamp() * 1000)}-{item_id}"
+    return Page[Any](items=[shown(each) for each in items[:limit]], next_cursor=more)
+
+
+def _after(
+    found: Iterable[M], key: Callable[[M], tuple[datetime, str]], moment: datetime, item_id: str
+) -> Iterator[M]:
+    """Yield the items after the one with this time and ID, which may be gone."""
+    rest: Iterator[M] = dropwhile(lambda each: key(each)[0] > moment, found)
+    same = list[M]()
+    for each in rest:
+        if key(each)[0] < moment:
+            rest = chain([each], rest)
+            break
+        same.append(each)
+    places = [place for place, each in enumerate(same) if key(each)[1] == item_id]
+    yield from chain(same[places[0] + 1 if places else 0 :], rest)
+
+
+def _read_cursor(cursor: str) -> tuple[datetime, str]:
+    if (found := _CURSOR.fullmatch(cursor)) is None:
+        raise Refused(422, "query.cursor is not a cursor of this list")
+    return _EPOCH + timedelta(milliseconds=int(found[1])), found[2]
 
 
 # -- from memory ---------------------------------------------------------------------------------
@@ -356,6 +415,51 @@ def _is_json(request: Request) -> bool:
         kind.startswith("application/") and kind.endswith("+json")
     )
 
+
+class RepeatableRoute(APIRoute):
+    """A route that answers a repeated write with its first answer, by ``Idempotency-Key``.
+
+    Answers are kept in memory, for some time. Without the key, and after a start of the server,
+    writes are safe to repeat all the same; see the guide.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of a request."""
+        handle = super().get_route_handler()
+
+        async def repeatable(request: Request) -> Response:
+            key = request.headers.get("idempotency-key", "")
+            if not key or request.method == "GET":
+                return await handle(request)
+            if len(key) > _LONGEST_KEY:
+                raise Refused(422, f"Idempotency-Key must have at most {_LONGEST_KEY} characters")
+            caller = request.scope.get(CALLER_KEY)
+            holder = getattr(caller, "token_id", None), request.method, request.url.path, key
+            wanted = hash((await request.body(), str(request.query_params)))
+            known: dict[Any, tuple[int, Response | None]] = request.app.state.answers
+            if holder in known:
+                digest, answer = known[holder]
+                if digest != wanted:
+                    raise Refused(422, "the Idempotency-Key was used for another request")
+                if answer is None:
+                    raise Refused(409, "a request with this Idempotency-Key is in progress")
+                return answer
+            while len(known) >= _MOST_KEYS:
+                del known[next(iter(known))]
+            known[holder] = wanted, None
+            try:
+                answer = await handle(request)
+            except BaseException:
+                known.pop(holder, None)
+                raise
+            known[holder] = wanted, answer
+            return answer
+
+        return repeatable
+
+
+#: Number of answers to repeat, and longest key of a request.
+_MOST_KEYS, _LONGEST_KEY = 1000, 200
 
 #: Dependencies of each router of REST endpoints.
 STRICT = (Depends(_check_request),)

@@ -15,7 +15,7 @@ from time import monotonic
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import THREADS, in_thread
 from edenmem.errors import EdenmemError
 from edenmem.models.access import DailyUse
 from edenmem.models.ids import utc_now
@@ -35,6 +35,8 @@ MCP = "/mcp"
 _ALWAYS = ("/health", "/metrics")
 #: Paths that wait for the upstream, and the share of slots kept for the others: one in eight.
 _CHATS, _KEPT = "/v1/", 8
+#: Paths that compute in threads, and how many requests may wait for one: more would be late.
+_COMPUTED, _MOST_COMPUTED = "/api/", 4 * THREADS
 #: Paths with a time limit for answers. The proxy waits for the upstream.
 _TIMED = ("/api/", "/ready")
 #: Maximum expansion of a compressed body that expands to more than 1 MB.
@@ -58,7 +60,7 @@ class Limits:
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
-        self._chats = 0
+        self._chats = self._computed = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -88,6 +90,7 @@ class Limits:
     def _count(self, scope: Scope, step: int) -> None:
         self._in_flight += step
         self._chats += step * scope["path"].startswith(_CHATS)
+        self._computed += step * scope["path"].startswith(_COMPUTED)
 
     def _excess(self, path: str) -> str | None:
         """Return why a request exceeds the number of requests."""
@@ -98,6 +101,8 @@ class Limits:
             return "too many concurrent requests"
         if path.startswith(_CHATS) and self._chats > most - most // _KEPT:
             return "too many concurrent chats"
+        if path.startswith(_COMPUTED) and self._computed > _MOST_COMPUTED:
+            return "too many concurrent requests to /api"
         return None
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:

@@ -12,6 +12,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from starlette.routing import Match
 
 #: The media type of what `Metrics.expose` returns.
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -90,8 +91,17 @@ class Metrics:
 
 
 def route_of(scope: Any) -> str:
-    """Return the path of a request's route, with names of parameters instead of values."""
-    return str(getattr(scope.get("route"), "path", "other"))
+    """Return the path of a request's route, with names of parameters instead of values.
+
+    A request that was refused early has no route yet.
+    """
+    route = scope.get("route")
+    for each in scope["app"].routes if route is None and "app" in scope else ():
+        match, found = each.matches(scope)
+        if match is Match.FULL:
+            route = found.get("route", each)
+            break
+    return str(getattr(route, "path", "other"))
 
 
 def method_of(scope: Any) -> str:

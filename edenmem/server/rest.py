@@ -25,6 +25,7 @@ from edenmem.server.documents import (
     NewShard,
     OptionalName,
     ReflectionDocument,
+    RepeatableRoute,
     ShardDocument,
     ShardSettings,
     Switch,
@@ -40,7 +41,13 @@ from edenmem.server.documents import (
 from edenmem.server.problems import Refused, problem_responses
 from edenmem.server.reach import Reach, Reading, Writing
 
-router = APIRouter(prefix="/api", tags=["memory of v1"], dependencies=STRICT, responses=ERRORS)
+router = APIRouter(
+    prefix="/api",
+    tags=["memory of v1"],
+    dependencies=STRICT,
+    responses=ERRORS,
+    route_class=RepeatableRoute,
+)
 
 #: Number of facts in a shard document; '/api/facts' lists all.
 _FACTS_OF_SHARD = 50

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
-from itertools import islice
+from heapq import merge
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -15,7 +14,6 @@ from edenmem.engine.reports import MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.search.request import check_callers_recipe
 from edenmem.errors import NotFoundError
-from edenmem.models.changes import AuditEntry
 from edenmem.models.host import Agent
 from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope, ScopeKind
@@ -26,6 +24,7 @@ from edenmem.server.documents import (
     STRICT,
     VERSION_ERRORS,
     ContextDocument,
+    Cursor,
     EntryDocument,
     FactDocument,
     FactScope,
@@ -34,10 +33,10 @@ from edenmem.server.documents import (
     Named,
     NewContent,
     NewFact,
-    Offset,
     OptionalName,
     Page,
     PassageDocument,
+    RepeatableRoute,
     SearchDocument,
     check_etag,
     entry_document,
@@ -51,8 +50,22 @@ from edenmem.server.problems import Refused, problem_responses
 from edenmem.server.reach import Reach, Reading, Writing
 from edenmem.server.rest import check_content, edit_fact
 
-router = APIRouter(prefix="/api", tags=["memory"], dependencies=STRICT, responses=ERRORS)
+router = APIRouter(
+    prefix="/api",
+    tags=["memory"],
+    dependencies=STRICT,
+    responses=ERRORS,
+    route_class=RepeatableRoute,
+)
 
+_Recipe = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=200,
+        json_schema_extra={"pattern": r"^(convex|rrf|semantic|text)(\+recency)?(\+mmr)?$"},
+    ),
+]
 _Query = Annotated[str, Query(min_length=1, max_length=8_000)]
 _Kinds = Annotated[list[FactScope], Query(description="Only scopes of these kinds.", max_length=4)]
 _Shards = Annotated[list[str], Query(description="Only these shards.", max_length=50)]
@@ -86,7 +99,7 @@ async def search(
     since: _Time = None,
     until: _Time = None,
     top_k: Annotated[int | None, Query(ge=1, le=100)] = None,
-    recipe: OptionalName = None,
+    recipe: _Recipe = None,
     explain: bool = False,
 ) -> SearchDocument:
     """Search the memory of the agent and its shards. ``user`` and ``group`` include theirs."""
@@ -169,7 +182,7 @@ async def list_facts(
     since: _Time = None,
     until: _Time = None,
     limit: Limit = 50,
-    offset: Offset = 0,
+    cursor: Cursor = None,
 ) -> Page[FactDocument]:
     """Return facts of the agent and its shards, newest or most recently corrected first.
 
@@ -186,9 +199,13 @@ async def list_facts(
             kinds=[ScopeKind(kind) for kind in scope] or None,
         )
         filter = FactFilter(scopes=scopes, since=_utc(since), until=_utc(until))
-        facts = reach.service.memory.facts(filter, limit=offset + limit + 1)
-        found = [fact_document(each, reach.caller) for each in islice(facts, offset, None)]
-        return page(found, limit, offset)
+        return page(
+            reach.service.memory.facts(filter, limit=None if cursor else limit + 1),
+            lambda fact: (fact.recent_at, fact.id),
+            lambda fact: fact_document(fact, reach.caller),
+            limit,
+            cursor,
+        )
 
     return await in_thread(read)
 
@@ -333,7 +350,7 @@ async def log(
     since: _Time = None,
     until: _Time = None,
     limit: Limit = 50,
-    offset: Offset = 0,
+    cursor: Cursor = None,
 ) -> Page[EntryDocument]:
     """Return changes of the agent's memory, newest first.
 
@@ -342,23 +359,25 @@ async def log(
     def read() -> Page[EntryDocument]:
         chosen = reach.agent(agent)
         account = reach.account(chosen, user) if user else reach.caller.user_id
-        most = offset + limit + 1
-        entries: Sequence[AuditEntry]
         history = reach.service.history
         begin, end = _utc(since), _utc(until)
         if account is None:
-            entries = list(history.entries(agent_id=chosen.id, limit=most, since=begin, until=end))
+            entries = history.entries(agent_id=chosen.id, since=begin, until=end)
         else:
             scopes = [
                 Scope.user(chosen.id, each) for each in reach.service.host.person(account).ids
             ]
-            found = (
-                entry
-                for each in scopes
-                for entry in history.entries(scope=each, limit=most, since=begin, until=end)
+            entries = merge(
+                *(history.entries(scope=each, since=begin, until=end) for each in scopes),
+                key=lambda entry: entry.at,
+                reverse=True,
             )
-            entries = sorted(found, key=lambda entry: (entry.at, entry.id), reverse=True)
-        shown = [entry_document(each, reach.caller) for each in entries[offset:most]]
-        return page(shown, limit, offset)
+        return page(
+            entries,
+            lambda entry: (entry.at, entry.id),
+            lambda entry: entry_document(entry, reach.caller),
+            limit,
+            cursor,
+        )
 
     return await in_thread(read)

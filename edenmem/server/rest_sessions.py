@@ -1,31 +1,56 @@
-"""Sessions: what was formed from them."""
+"""Messages in, memory out: sessions, and what was formed from them; remember, undo and forget."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import takewhile
+from typing import Annotated, Literal
 
-from fastapi import APIRouter
-from pydantic import BaseModel
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
 
+from edenmem.engine.chats.messages import read_messages
+from edenmem.engine.chats.sessions import Answer, ChatRequest
+from edenmem.engine.history.undo import UndoOutcome
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.scopes.visibility import current_view
+from edenmem.errors import ConflictError, NotFoundError
+from edenmem.models.ids import is_id
+from edenmem.models.scope import ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.server.documents import (
+    BODY_ERRORS,
     ERRORS,
     STRICT,
+    STRICT_BODY,
+    Cursor,
     FactDocument,
+    Limit,
+    Long,
+    Name,
     Named,
     OptionalName,
+    Page,
     ReflectionDocument,
+    RepeatableRoute,
     fact_document,
+    page,
     reflection_document,
 )
-from edenmem.server.reach import Reach, Reading
+from edenmem.server.problems import problem_responses
+from edenmem.server.reach import Reach, Reading, Writing
 
-router = APIRouter(prefix="/api", tags=["sessions"], dependencies=STRICT, responses=ERRORS)
+router = APIRouter(
+    prefix="/api",
+    tags=["sessions"],
+    dependencies=STRICT,
+    responses=ERRORS,
+    route_class=RepeatableRoute,
+)
 
 #: Number of formations, facts and reflections of a session in an answer, the latest first.
 _LATEST = 200
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FormationDocument(BaseModel):
@@ -93,3 +118,256 @@ def _read_memory(
         facts=[fact_document(each, reach.caller) for each in facts],
         reflections=[reflection_document(each) for each in from_here[:_LATEST]],
     )
+
+
+# -- messages in -----------------------------------------------------------------------------------
+
+
+class NewMessage(BaseModel):
+    """A message of a conversation, in the form of chat APIs."""
+
+    model_config = STRICT_BODY
+
+    role: Literal["user", "assistant", "tool"]
+    content: Long
+    name: Name | None = None
+
+
+class NewMessages(BaseModel):
+    """The newest messages of a session, its end, or all of them."""
+
+    model_config = STRICT_BODY
+
+    messages: Annotated[list[NewMessage], Field(min_length=1, max_length=1000)]
+    agent: Name | None = None
+    user: Name | None = None
+
+
+class StoredDocument(BaseModel):
+    """The session of stored messages, and how many of them were new."""
+
+    session_id: str
+    stored: int
+
+
+@router.post("/sessions/{session_id}/messages", summary="Store messages", responses=BODY_ERRORS)
+async def add_messages(
+    session_id: Named, body: NewMessages, reach: Writing, request: Request
+) -> StoredDocument:
+    """Store messages, and form memory from them once the session is quiet.
+
+    ``session_id`` is a name, or the ID of a session. A missing session is created. Messages that
+    are stored already are skipped, as in chats."""
+
+    def store() -> tuple[StoredDocument, str]:
+        agent = reach.agent(body.agent)
+        account = reach.account(agent, body.user)
+        chats, host = reach.service.chats, reach.service.store.host
+        asked = ChatRequest(
+            agent=agent,
+            user=host.user(account) if account else None,
+            key=session_id,
+            may_join=reach.caller.user_id is None,
+            said=tuple(read_messages([each.model_dump() for each in body.messages])),
+        )
+        turn = chats.find_turn(asked)
+        chats.store_turn(turn)
+        last = list(takewhile(lambda each: each.role == "assistant", reversed(body.messages)))
+        answer = "\n\n".join(each.content for each in reversed(last))
+        chats.store_answer(turn.session.id, agent.id, turn.asked, Answer(content=answer))
+        number = len(turn.messages) + bool(answer and turn.asked)
+        return StoredDocument(session_id=turn.session.id, stored=number), agent.id
+
+    stored, agent_id = await in_thread(store)
+    request.app.state.proxy.background.form_later(stored.session_id, agent_id)
+    return stored
+
+
+# -- remember, undo, forget ------------------------------------------------------------------------
+
+
+class NewNote(BaseModel):
+    """A text to remember."""
+
+    model_config = STRICT_BODY
+
+    text: Annotated[str, Field(min_length=1, max_length=20_000)]
+    agent: Name | None = None
+    user: Name | None = None
+
+
+class KeptDocument(BaseModel):
+    """The outcome for one statement: ADD, UPDATE, DELETE, NONE, HELD or REJECTED."""
+
+    content: str
+    action: str
+    reason: str
+
+
+class RememberedDocument(BaseModel):
+    """What was remembered of a text."""
+
+    facts: list[KeptDocument]
+
+
+@router.post(
+    "/remember", summary="Remember a text", responses={**BODY_ERRORS, **problem_responses(502)}
+)
+async def remember(body: NewNote, reach: Writing) -> RememberedDocument:
+    """Extract facts from a text, and store what is new. Without a model it becomes one fact."""
+
+    def resolve() -> tuple[str, str | None]:
+        agent = reach.agent(body.agent)
+        return agent.id, reach.account(agent, body.user)
+
+    agent_id, account = await in_thread(resolve)
+    memory = await reach.service.memory_for(
+        agent_id, user=account, own_only=reach.caller.user_id is not None
+    )
+    if memory.can_extract:
+        report = await memory.remember(body.text)
+        return RememberedDocument(
+            facts=[
+                KeptDocument(content=each.content, action=each.action, reason=each.reason)
+                for each in report.decisions
+            ]
+        )
+    edit = await memory.add_fact(body.text)
+    action = "NONE" if edit.action == "none" else "ADD"
+    return RememberedDocument(facts=[KeptDocument(content=body.text, action=action, reason="")])
+
+
+class Undoing(BaseModel):
+    """The entry of the log to undo."""
+
+    model_config = STRICT_BODY
+
+    entry: Name
+    reason: Annotated[str, Field(max_length=1000)] = ""
+
+
+class UndoneDocument(BaseModel):
+    """The outcome: ``done``, or ``already`` if the change is not in force any longer."""
+
+    outcome: str
+    undo_id: str
+
+
+@router.post("/undo", summary="Undo a change", responses=BODY_ERRORS)
+async def undo(body: Undoing, reach: Writing) -> UndoneDocument:
+    """Undo an entry of the log. Later changes of the same memory are kept, and are a 409."""
+
+    def revert() -> UndoneDocument:
+        known = reach.service.store.log.audit_entry(body.entry) if is_id(body.entry) else None
+        if known is None or known.scope is None or not reach.caller.may_read(known.scope):
+            raise NotFoundError("entry not found")
+        reach.demand_write(known.scope)
+        step = reach.service.undo.entry(known.id, force=False, reason=body.reason)
+        if step.outcome is UndoOutcome.REFUSED:
+            raise ConflictError(step.why)
+        return UndoneDocument(outcome=step.outcome, undo_id=step.undo_id)
+
+    undone = await in_thread(revert)
+    await reach.service.undo.make_vectors(reach.service.undo.missing)
+    return undone
+
+
+class Forgetting(BaseModel):
+    """The fact to erase."""
+
+    model_config = STRICT_BODY
+
+    fact: Name
+
+
+class ForgottenDocument(BaseModel):
+    """What was removed, and whether everything was."""
+
+    id: str
+    removed: dict[str, int]
+    complete: bool
+
+
+@router.post("/forget", summary="Erase a fact", responses=BODY_ERRORS)
+async def forget(body: Forgetting, reach: Writing) -> ForgottenDocument:
+    """Erase a fact with its versions and copies, for good. 'edenmem forget' erases a person."""
+    fact = await in_thread(reach.fact, body.fact)
+    reach.demand_write(fact.home)
+    erasure = reach.service.erasure
+    subject = await in_thread(erasure.find_subject, facts=(fact.id,))
+    report = await erasure.forget(await erasure.plan(subject))
+    return ForgottenDocument(id=report.id, removed=report.removed, complete=report.complete)
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+class NamedDocument(BaseModel):
+    """An agent, a user or a session."""
+
+    id: str
+    name: str
+    created_at: datetime | None
+
+
+@router.get("/agents", summary="List agents")
+async def list_agents(reach: Reading) -> list[NamedDocument]:
+    """Return the agents within reach."""
+
+    def read() -> list[NamedDocument]:
+        found = reach.agents if reach.caller.agents is not None else reach.service.host.agents()
+        return [
+            NamedDocument(id=each.id, name=each.username, created_at=each.created_at)
+            for each in found
+        ]
+
+    return await in_thread(read)
+
+
+@router.get("/users", summary="List users")
+async def list_users(reach: Reading, agent: OptionalName = None) -> list[NamedDocument]:
+    """Return the users that the agent has memory of; with a user's token, this user's accounts."""
+
+    def read() -> list[NamedDocument]:
+        chosen, host = reach.agent(agent), reach.service.store.host
+        if reach.caller.user_id is not None:
+            ids = sorted(reach.caller.accounts)
+        else:
+            scopes = reach.service.store.memory.scopes(
+                agent_id=chosen.id, kinds=[ScopeKind.USER], user_ids=None
+            )
+            ids = sorted({each.scope.owner for each in scopes})
+        users = host.users_by_ids(ids)
+        return [
+            NamedDocument(id=each, name=users[each].username, created_at=users[each].created_at)
+            for each in ids
+            if each in users
+        ]
+
+    return await in_thread(read)
+
+
+@router.get("/sessions", summary="List sessions")
+async def list_sessions(
+    reach: Reading,
+    agent: OptionalName = None,
+    user: OptionalName = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[NamedDocument]:
+    """Return the sessions of the agent, latest activity first; with ``user``, those of the user."""
+
+    def read() -> Page[NamedDocument]:
+        chosen = reach.agent(agent)
+        account = reach.account(chosen, user)
+        return page(
+            reach.service.store.host.sessions(agent_id=chosen.id, user_id=account),
+            lambda session: (session.last_activity or _NEVER, session.id),
+            lambda session: NamedDocument(
+                id=session.id, name=session.label, created_at=session.created_at
+            ),
+            limit,
+            cursor,
+        )
+
+    return await in_thread(read)

@@ -27,6 +27,7 @@ PATHS = frozenset(
         "llm.record",
         "embedding.local_path",
         "search.rerank_path",
+        "server.waiting_folder",
     }
 )
 #: Settings that may hold a password in a URL.

@@ -441,6 +441,9 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     """Headers of front ends with the session of a chat, as in `user_headers`."""
     store_chats: bool = True
     """Store the messages of chats."""
+    waiting_folder: str = ""
+    """Folder for chats that wait for the store. Unset: next to the SQLite file, or in the user's
+    data folder."""
     utility_prompts: tuple[str, ...] = ()
     """More prompts of front ends that are not remembered: a beginning, then parts after `*`."""
     recall: Literal["off", "heuristic", "llm", "always"] = "always"
@@ -460,6 +463,8 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     to ten minutes."""
     formation_concurrency: Count = 2
     """Maximum number of concurrent formations in the background."""
+    root_path: str = ""
+    """Path prefix behind a reverse proxy that removes it, such as `/memory`."""
     shutdown_seconds: NotNegative = 30
     """Time for answers in progress when the server stops."""
     require_token: bool = False

@@ -114,18 +114,48 @@ async def test_the_asynchronous_sdk_and_its_errors(door: Door) -> None:
             await client.chat.completions.create(model="reset", messages=turns("Reset."))
 
 
-def test_langchain(door: Door) -> None:
+@pytest.mark.parametrize("use_responses_api", [False, True])
+def test_langchain(door: Door, use_responses_api: bool) -> None:
     from langchain_openai import ChatOpenAI
 
     model = ChatOpenAI(
-        model="plain", base_url=door.url, api_key="key", max_retries=0, extra_body={"user": "anna"}
+        model="plain",
+        base_url=door.url,
+        api_key="key",
+        max_retries=0,
+        use_responses_api=use_responses_api,
+        extra_body={"user": "anna"},
     )
-    history: Any = [("user", "LangChain speaks.")]
+    history: Any = [("user", f"LangChain speaks {use_responses_api}.")]
     answer = model.invoke(history)
-    history += [("assistant", answer.text), ("user", "LangChain again.")]
-    assert "".join(part.text for part in model.stream(history)) == "answer to: LangChain again."
-    (said,) = sessions_of(door, "LangChain again.")
+    again = f"LangChain again {use_responses_api}."
+    history += [("assistant", answer.text), ("user", again)]
+    assert "".join(part.text for part in model.stream(history)) == f"answer to: {again}"
+    (said,) = sessions_of(door, again)
     assert [role for role, _ in said] == ["user", "assistant"] * 2
+
+
+async def test_pydantic_ai(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its documentation says: the model "openai:", and the address in the environment."""
+    pydantic_ai = pytest.importorskip("pydantic_ai")
+    monkeypatch.setenv("OPENAI_BASE_URL", door.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    agent = pydantic_ai.Agent("openai:plain")
+    first = await agent.run("Pydantic speaks.")
+    async with agent.run_stream("Pydantic again.", message_history=first.all_messages()) as again:
+        assert await again.get_output() == "answer to: Pydantic again."
+    (said,) = sessions_of(door, "Pydantic again.")
+    assert [role for role, _ in said] == ["user", "assistant"] * 2
+
+
+@pytest.mark.parametrize("model", ["openai/plain", "openai/responses/plain"])
+def test_litellm(door: Door, model: str) -> None:
+    litellm = pytest.importorskip("litellm")
+    asked = turns(f"LiteLLM speaks to {model}.")
+    answer = litellm.completion(model=model, messages=asked, api_base=door.url, api_key="key")
+    assert answer.choices[0].message.content.startswith("answer to: ")
+    (said,) = sessions_of(door, asked[0]["content"])
+    assert [role for role, _ in said] == ["user", "assistant"]
 
 
 @pytest.mark.slow

@@ -321,8 +321,8 @@ async def test_a_chat_that_fails_for_good_is_given_up(caplog: pytest.LogCaptureF
     class Failing:
         lane, is_lost, attempts = "lane", False, 0
 
-        def pack(self) -> int:
-            return 0
+        def pack(self) -> bytes:
+            return b""
 
         async def store_late(self) -> None:
             self.attempts += 1
@@ -479,9 +479,10 @@ def test_the_size_of_a_chat_that_waits_includes_its_answer(
     sizes: list[int] = []
     pack = Recording.pack
 
-    def note(self: Recording) -> int:
-        sizes.append(pack(self))
-        return sizes[-1]
+    def note(self: Recording) -> bytes:
+        packed = pack(self)
+        sizes.append(len(packed))
+        return packed
 
     monkeypatch.setattr(Recording, "pack", note)
     outage.of((door.service.chats, "store_turn"))

@@ -6,11 +6,14 @@ import json
 import os
 import re
 import signal
+import sqlite3
+import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +96,65 @@ def said(folder: Path) -> list[tuple[str, str]]:
     ]
     store.database.close()
     return found
+
+
+def test_chats_that_wait_survive_a_kill(tmp_path: Path, upstream: FakeUpstream) -> None:
+    """They are on disk, for this user alone, and are stored in order after the next start."""
+    options = ("--agent", "mira", "--set", "server.store_timeout_seconds=0.2")
+    served = Served(tmp_path, upstream, *options)
+    folder = tmp_path / "memory.db.waiting"
+    texts = ["Alpha.", "Beta.", "Gamma."]
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as other:
+        other.execute("BEGIN IMMEDIATE")  # nobody else can write
+        for number, text in enumerate(texts, start=1):
+            body = {"model": "plain", "messages": turns(text), "memory_id": "talk"}
+            with httpx.Client(trust_env=False) as client:
+                answer = client.post(f"{served.url}/chat/completions", json=body, timeout=60)
+            assert answer.status_code == 200
+            until(lambda number=number: len(list(folder.glob("*/*.chat"))) == number)
+        served.process.kill()
+        served.process.wait(60)
+        (own,) = folder.iterdir()
+        assert stat.S_IMODE(own.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(each.stat().st_mode) for each in own.iterdir()} == {0o600}
+    assert not said(tmp_path)
+    served = Served(tmp_path, upstream, *options)
+    until(lambda: len(said(tmp_path)) == 2 * len(texts))
+    assert [text for role, text in said(tmp_path) if role == "user"] == texts
+    assert not list(folder.glob("*/*.chat"))
+    served.process.terminate()
+    assert served.process.wait(60) == 0
+
+
+def test_a_backup_while_chats_arrive_is_whole(tmp_path: Path, upstream: FakeUpstream) -> None:
+    served = Served(tmp_path, upstream, "--agent", "mira", "--user", "anna")
+    environment = {**os.environ, "EDENMEM_URI": f"sqlite:///{tmp_path / 'memory.db'}"}
+    is_over = threading.Event()
+
+    def talk(name: int) -> int:
+        number = 0
+        while not is_over.is_set():
+            number += 1
+            assert served.post("plain", f"{name}: {number}.").status_code == 200
+        return number
+
+    with ThreadPoolExecutor(4) as pool:
+        talks = [pool.submit(talk, name) for name in range(4)]
+        edenmem = [sys.executable, "-m", "edenmem"]
+        until(lambda: len(said(tmp_path)) > 20)
+        options = {"env": environment, "check": True, "capture_output": True}
+        subprocess.run([*edenmem, "export", str(tmp_path / "b.jsonl.gz")], **options)  # type: ignore[call-overload]
+        is_over.set()
+        numbers = [each.result() for each in talks]
+    served.process.terminate()
+    assert served.process.wait(60) == 0
+    assert len(said(tmp_path)) == 2 * sum(numbers)
+    (tmp_path / "copy").mkdir()
+    environment["EDENMEM_URI"] = f"sqlite:///{tmp_path / 'copy' / 'memory.db'}"
+    subprocess.run([*edenmem, "init", "--yes"], **options)  # type: ignore[call-overload]
+    subprocess.run([*edenmem, "import", str(tmp_path / "b.jsonl.gz")], **options)  # type: ignore[call-overload]
+    assert 20 < len(said(tmp_path / "copy")) <= len(said(tmp_path))
+    assert set(said(tmp_path / "copy")) <= set(said(tmp_path))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

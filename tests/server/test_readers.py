@@ -173,6 +173,7 @@ def _memories(values: Mapping[str, Iterable[Any]], **request: Any) -> list[dict[
 
 _NEW = {"json": {"content": "New."}, "headers": {"If-Match": "*"}}
 _FACTS = {"fact_id": _MEMORIES}
+_HELLO = {"messages": [{"role": "user", "content": "Hello again."}]}
 #: All requests of each route: values of the path, and options of the client.
 REQUESTS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("GET", "/api/search"): [
@@ -237,7 +238,21 @@ REQUESTS: dict[tuple[str, str], list[dict[str, Any]]] = {
         for named in _each(Agent=_AGENTS, User=[None, "lena", "tomas"], Session=[None, *_SESSIONS])
         for memory_id in (["x", *_SESSIONS] if "Session" not in named else ["x"])
     ],
+    ("GET", "/api/agents"): [{}],
+    ("GET", "/api/users"): [{"params": each} for each in _each(agent=_AGENTS)],
+    ("GET", "/api/sessions"): [{"params": each} for each in _each(agent=_AGENTS, user=_USERS)],
     # Requests that change memory, after all that read it.
+    ("POST", "/api/sessions/{session_id}/messages"): [
+        {"values": {"session_id": session}, "json": {**_HELLO, **each}}
+        for session in ["x", *_SESSIONS]
+        for each in _each(agent=_AGENTS, user=[None, "lena", "tomas"])
+    ],
+    ("POST", "/api/remember"): [
+        {"json": {"text": "The walk goes past the elms.", **each}}
+        for each in _each(agent=_AGENTS, user=_USERS)
+    ],
+    ("POST", "/api/undo"): [{"json": {"entry": each}} for each in _MEMORIES[:3]],
+    ("POST", "/api/forget"): [{"json": {"fact": each}} for each in _MEMORIES],
     ("PATCH", "/api/memory-sessions/{memory_id}"): _memories({"memory_id": _MEMORIES}, **_NEW),
     ("PATCH", "/api/facts/{fact_id}"): _memories(_FACTS, **_NEW),
     ("POST", "/api/facts"): [
@@ -336,7 +351,7 @@ TOOLS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "search_facts": lambda: [{"query": "walk remember", "top_k": 50, "debug": True}],
     "get_memory_context": lambda: [{}, {"message": "Do you remember the walk?"}],
     "list_facts": lambda: [{"limit": 100}, {"containing": "walk"}],
-    "why": lambda: [{"fact_id": each} for each in _MEMORIES],
+    "explain_fact": lambda: [{"fact_id": each} for each in _MEMORIES],
     "remember": lambda: [{"text": "Lena swims."}],
     "edit_fact": lambda: [{"fact_id": each, "version": 1, "content": "N."} for each in _MEMORIES],
     "forget_fact": lambda: [{"fact_id": each} for each in _MEMORIES],

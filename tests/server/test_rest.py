@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from edenmem.engine.chats.messages import Said
@@ -12,8 +13,9 @@ from edenmem.engine.chats.sessions import ChatRequest, find_turn, store_turn
 from edenmem.errors import StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
+from edenmem.server.app import create_app
 from edenmem.server.health import router as health
-from edenmem.settings.schema import SearchSettings
+from edenmem.settings.schema import SearchSettings, ServerSettings, Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.server import town as names
@@ -131,13 +133,13 @@ async def test_facts_are_added_listed_in_pages_and_deleted(town: Town) -> None:
         again = await client.post("/api/facts", json=new)
         assert (again.status_code, again.json()["id"]) == (200, made.json()["id"])
         whole = (await client.get("/api/facts")).json()
-        assert whole["next_offset"] is None
+        assert whole["next_cursor"] is None
         pages: list[Any] = []
-        offset: int | None = 0
-        while offset is not None:
-            page = (await client.get("/api/facts", params={"limit": 2, "offset": offset})).json()
+        params: dict[str, Any] = {"limit": 2}
+        while params.get("cursor", "") is not None:
+            page = (await client.get("/api/facts", params=params)).json()
             pages += page["items"]
-            offset = page["next_offset"]
+            params["cursor"] = page["next_cursor"]
         assert pages == whole["items"]
         one = f"/api/facts/{made.json()['id']}"
         assert (await client.get(one)).json() == made.json()
@@ -519,6 +521,10 @@ async def test_the_reference_needs_no_token(town: Town) -> None:
     async with town.client() as client:
         assert "/openapi.json" in (await client.get("/docs")).text
         assert (await client.get("/openapi.json")).json()["paths"]
+    settings = Settings(server=ServerSettings(root_path="/memory"))
+    transport = httpx.ASGITransport(create_app(town.service, settings))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        assert "'/memory/openapi.json'" in (await client.get("/docs")).text
     assert [route.path for route in health.routes] == ["/health", "/ready", "/metrics"]  # type: ignore[attr-defined]
 
 
@@ -604,3 +610,103 @@ async def test_a_failed_recall_names_no_file(town: Town, monkeypatch: pytest.Mon
         found = await client.get("/api/context", params=asked)
     assert found.json()["recall"].endswith("; search failed")
     assert "secret" not in found.text
+
+
+async def test_messages_come_in_and_memory_goes_out(town: Town) -> None:
+    said = [{"role": "user", "content": "I keep bees."}, {"role": "assistant", "content": "Oh?"}]
+    path = "/api/sessions/visit-2/messages"
+    async with town.client("lena") as client:
+        first = await client.post(path, json={"messages": said})
+        assert (first.status_code, first.json()["stored"]) == (200, 2)
+        again = await client.post(path, json={"messages": said})
+        assert (again.json()["session_id"], again.json()["stored"]) == (
+            first.json()["session_id"],
+            1,  # the answer is replaced by itself
+        )
+        more = [{"role": "user", "content": "And goats."}]
+        assert (await client.post(path, json={"messages": more})).json()["stored"] == 1
+        formed = (await client.get("/api/sessions/visit-2/memory")).json()
+        assert (formed["waiting"], formed["facts"]) == (3, [])
+        sessions = (await client.get("/api/sessions", params={"limit": 1})).json()
+        rest = {"cursor": sessions["next_cursor"]}
+        sessions["items"] += (await client.get("/api/sessions", params=rest)).json()["items"]
+        assert {each["name"] for each in sessions["items"]} == {"visit", "visit-2"}
+    stored = town.store.host.messages(first.json()["session_id"])
+    assert [each.content for each in stored] == ["I keep bees.", "Oh?", "And goats."]
+
+
+async def test_a_repeated_write_with_a_key_is_done_once(town: Town) -> None:
+    new = {"messages": [{"role": "user", "content": "yes"}]}
+    async with town.client("lena") as client:
+        headers = {"Idempotency-Key": "once"}
+        answers = [
+            await client.post("/api/sessions/k/messages", json=new, headers=headers)
+            for _ in range(2)
+        ]
+        assert {each.text for each in answers} == {answers[0].text}
+        other = await client.post(
+            "/api/sessions/k/messages", json={**new, "agent": "mira"}, headers=headers
+        )
+        assert other.status_code == 422
+        long = await client.post(
+            "/api/sessions/k/messages", json=new, headers={"Idempotency-Key": "x" * 201}
+        )
+        assert long.status_code == 422
+        refused = await client.post("/api/facts", json={"content": ""}, headers=headers)
+        assert refused.status_code == 422
+        done = await client.post("/api/facts", json={"content": "Lena sails."}, headers=headers)
+        assert done.status_code == 201
+        repeated = await client.post("/api/facts", json={"content": "Lena sails."}, headers=headers)
+        assert (repeated.status_code, repeated.json()) == (201, done.json())
+
+
+async def test_remember_undo_and_forget(town: Town) -> None:
+    async with town.client("lena") as client:
+        note = (await client.post("/api/remember", json={"text": "Lena sails on Sundays."})).json()
+        assert [each["action"] for each in note["facts"]] == ["ADD"]
+        entry = (await client.get("/api/log")).json()["items"][0]
+        undone = await client.post("/api/undo", json={"entry": entry["id"]})
+        assert undone.json()["outcome"] == "done"
+        assert (await client.post("/api/undo", json={"entry": entry["id"]})).json()[
+            "outcome"
+        ] == "already"
+        gone = await client.post("/api/forget", json={"fact": names.LENAS_FACT})
+        assert (gone.status_code, gone.json()["complete"]) == (200, True)
+        assert (await client.get(f"/api/facts/{names.LENAS_FACT}")).status_code == 404
+    assert not town.store.history.versions("fact", names.LENAS_FACT)
+
+
+async def test_a_cursor_survives_changes_between_pages(town: Town) -> None:
+    async with town.client("mira") as client:
+        for path in ("/api/facts", "/api/log"):
+            whole = (await client.get(path, params={"user": "lena"})).json()["items"]
+            found, cursor = [], None
+            while True:
+                params = {"user": "lena", "limit": 1, **({"cursor": cursor} if cursor else {})}
+                page = (await client.get(path, params=params)).json()
+                found += page["items"]
+                if (cursor := page["next_cursor"]) is None:
+                    break
+            assert [each["id"] for each in found] == [each["id"] for each in whole]
+        first = (await client.get("/api/facts", params={"user": "lena", "limit": 1})).json()
+        await client.delete(f"/api/facts/{first['items'][0]['id']}")
+        rest = {"user": "lena", "cursor": first["next_cursor"]}
+        left = (await client.get("/api/facts", params={"user": "lena"})).json()["items"]
+        assert (await client.get("/api/facts", params=rest)).json()["items"] == left
+        wrong = await client.get("/api/facts", params={"cursor": "nonsense"})
+        assert (wrong.status_code, wrong.json()["detail"]) == (
+            422,
+            "query.cursor is not a cursor of this list",
+        )
+
+
+async def test_operation_ids_read_well(town: Town) -> None:
+    operations = [
+        operation["operationId"]
+        for path in town.app.openapi()["paths"].values()
+        for operation in path.values()
+    ]
+    assert {"add_messages", "read_session_memory", "list_facts", "chat", "respond"} <= set(
+        operations
+    )
+    assert len(operations) == len(set(operations))

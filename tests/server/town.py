@@ -38,6 +38,8 @@ LENAS_FACT, TOMAS_FACT, SHARD_FACT, GROUP_FACT = ("f" * 23 + each for each in "1
 DIRECTIVE, SUGGESTION = "e" * 23 + "1", "e" * 23 + "2"
 SHARD = "d" * 24
 VISIT, MEETING = "c" * 24, "c1" * 12
+#: The entry of the log of Lena's fact.
+ENTRY = "ab" * 12
 #: An id of nothing.
 NOTHING = "9" * 24
 
@@ -89,7 +91,12 @@ def fill(store: Store) -> None:
     store.changes.apply(
         change_set(
             WritePolicy(policy=make_policy(shard, id=SHARD), expected_version=0, at=now),
-            fact(lena, f"Lena folds {LENAS}.", id=LENAS_FACT, session_id=VISIT),
+            AddFact(
+                id=ENTRY,
+                fact=make_fact(
+                    lena, f"Lena folds {LENAS}.", formed_at=now, id=LENAS_FACT, session_id=VISIT
+                ),
+            ),
             fact(Scope.user(MIRA, LENA_ON_DISCORD), "Lena paints."),
             fact(tomas, f"Tomas collects {TOMASS}.", id=TOMAS_FACT, session_id=MEETING),
             fact(

@@ -14,6 +14,7 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.engine.search.searcher import Searcher
 from edenmem.models.host import Agent
+from edenmem.models.search import FactFilter
 
 #: Introduction of the context in a system message.
 _ABOUT_CONTEXT = (
@@ -59,6 +60,19 @@ class ChatMemory:
             self._contexts.build_standing, turn.session, turn.view, is_new=turn.is_new
         )
         return "" if xml == EMPTY else f"{_ABOUT_CONTEXT}\n{xml}"
+
+    async def has_facts(self, view: SessionView) -> bool:
+        """Return whether a search in the session's view can find anything.
+
+        Raises:
+            StoreError: the store is unavailable.
+        """
+
+        def look() -> bool:
+            facts = self._runtime.store.memory.facts(FactFilter(scopes=view.reads), limit=1)
+            return next(iter(facts), None) is not None
+
+        return await in_thread(look)
 
     async def queries(
         self, agent: Agent, turn: ChatTurn, message: str, mode: RecallMode

@@ -152,34 +152,41 @@ def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
     add_messages(runtime.store, turn.session.id, turn.messages)
 
 
-def store_answer(runtime: Runtime, turn: ChatTurn, answer: Answer) -> None:
-    """Store the answer to a turn, or replace an older answer to the same message.
+def store_answer(
+    runtime: Runtime, session_id: str, agent_id: str, asked: str, answer: Answer
+) -> None:
+    """Store the answer of an agent, or replace an older answer to the same message.
+
+    Args:
+        runtime: The store.
+        session_id: The session of the turn.
+        agent_id: The agent.
+        asked: `ChatTurn.asked`.
+        answer: The answer.
 
     Raises:
         NotFoundError: the message was removed meanwhile, as by a forgetting.
         StoreError: the store is unavailable.
     """
-    if not turn.asked or not (answer.content or answer.tool_calls):
+    if not asked or not (answer.content or answer.tool_calls):
         return
-    answer_id = _answer_id(turn.asked, 0)
-    if answer.id:
-        answer_id = _response_id(turn.session.agents[0], answer.id)
-    found = runtime.store.host.messages_by_ids([turn.asked, answer_id])
+    answer_id = _response_id(agent_id, answer.id) if answer.id else _answer_id(asked, 0)
+    found = runtime.store.host.messages_by_ids([asked, answer_id])
     stored = {message.id: message for message in found}
-    if turn.asked not in stored:
+    if asked not in stored:
         raise NotFoundError("the message of an answer was removed meanwhile")
-    if answer_id in stored and stored[answer_id].session_id != turn.session.id:
-        answer_id = _answer_id(turn.asked, 0)  # the upstream does not number its answers
-    at = max(answer.at or runtime.clock(), stored[turn.asked].created_at + _STEP)
+    if answer_id in stored and stored[answer_id].session_id != session_id:
+        answer_id = _answer_id(asked, 0)  # the upstream does not number its answers
+    at = max(answer.at or runtime.clock(), stored[asked].created_at + _STEP)
     if answer_id in stored and stored[answer_id].created_at > at:
         return
     message = Message(
         id=answer_id,
-        session_id=turn.session.id,
+        session_id=session_id,
         role="assistant",
         content=answer.content,
         created_at=at,
-        sender=turn.session.agents[0],
+        sender=agent_id,
         tool_calls=answer.tool_calls,
     )
     runtime.store.host.put_message(message)

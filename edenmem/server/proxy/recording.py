@@ -25,61 +25,57 @@ from edenmem.server.proxy.stages import Stages, Unlimited
 from edenmem.server.state import ServerState
 
 _UNKNOWN_USER = "unknown user; use 'edenmem user add NAME', or set server.create_users"
-_SAID = msgspec.msgpack.Decoder(tuple[Said, ...])
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What the storage of a chat needs of its request: a chat may wait for the store for long.
+
+    ``only_user`` is the only user of callers without a token, if there is one. ``session_id`` and
+    ``asked`` are set once the turn is stored: the answer alone waits then.
+    """
+
+    caller: Caller
+    agent_name: str
+    user_name: str
+    only_user: str
+    key: str | None
+    previous: str
+    may_join: bool
+    is_retry: bool
+    begun: datetime
+    said: tuple[Said, ...] = ()
+    answer: Answer | None = None
+    session_id: str = ""
+    asked: str = ""
+    agent_id: str = ""
+
+
+#: Reads a chat that waited.
+_KEPT = msgspec.msgpack.Decoder(Kept)
 
 
 class Recording:
     """One chat, from the look-up of its session to the storage of its answer.
 
-    It keeps no more of the request than this needs: a chat may wait for the store for long.
-
     Args:
-        request: The request.
-        caller: The caller.
+        kept: What the storage needs of the request.
         state: State of the server.
         background: Forms memories of stored chats.
         retries: Chats that wait for the store.
-        body: The body of the request.
     """
 
     def __init__(
-        self,
-        request: Request,
-        caller: Caller,
-        state: ServerState,
-        background: Background,
-        retries: Retries,
-        body: Body,
+        self, kept: Kept, state: ServerState, background: Background, retries: Retries
     ) -> None:
-        self._caller = caller
+        self._kept = kept
+        self._packed: bytes | None = None
+        self._caller = kept.caller
         self._state = state
         self._chats = state.service.chats
         self._background = background
         self._retries = retries
-        self._agent_name = header(request, "agent")
-        settings, theirs = state.settings.server, ("", "")
-        if caller.user_id is None:
-            theirs = (
-                named_in(request.headers, settings.user_headers, USER_HEADERS),
-                named_in(request.headers, settings.session_headers, SESSION_HEADERS),
-            )
-        #: The only user of callers without a token, if there is one.
-        self._only_user = settings.user if caller.token_id is None else ""
-        self._user_name = header(request, "user") or theirs[0] or body.user or self._only_user
-        named = header(request, "session")
-        self._key = named or theirs[1] or body.memory.memory_id or body.conversation or None
-        self._previous = body.previous
-        for name in (self._user_name, self._key or ""):
-            if "{{" in name:
-                raise Refused(400, f"the front end did not fill in a template: {name[:60]!r}")
-        self._may_join = bool(named) and caller.user_id is None
-        self._is_retry = request.headers.get("x-stainless-retry-count", "0") != "0"
-        self._said: tuple[Said, ...] | bytes = body.said
-        self._begun = utc_now()
         self._turn: ChatTurn | None = None
-        self._is_turn_stored = False
         self._is_behind = False  # the session was read while earlier chats waited
-        self._answer: Answer | None = None
         self._writing = asyncio.Lock()
         #: The agent and the user, once found, without the messages.
         self.asked: ChatRequest | None = None
@@ -89,15 +85,25 @@ class Recording:
     @property
     def lane(self) -> Hashable:
         """Return the key of the chats that must be stored in the order of their arrival."""
-        return self._caller.token_id, self._agent_name, self._user_name, self._key
+        kept = self._kept
+        return kept.caller.token_id, kept.agent_name, kept.user_name, kept.key
 
-    def pack(self) -> int:
-        """Keep only what the storage needs, and return its size in bytes."""
-        if not self._is_turn_stored:
+    def pack(self) -> bytes:
+        """Keep only what the storage needs, and return it."""
+        whole = self._whole
+        if not whole.session_id:
             self._turn = None  # it is found again, after the chats before it
-        if not isinstance(self._said, bytes):
-            self._said = msgspec.msgpack.encode(self._said)
-        return len(self._said) + len(msgspec.msgpack.encode(self._answer))
+        self._packed = msgspec.msgpack.encode(whole)
+        self._kept = msgspec.structs.replace(whole, said=())
+        return self._packed
+
+    @property
+    def _whole(self) -> Kept:
+        """Return what the storage needs, with the messages."""
+        if self._packed is None or self._kept.said:
+            return self._kept
+        said = _KEPT.decode(self._packed).said
+        return msgspec.structs.replace(self._kept, said=said)
 
     # -- look-up -------------------------------------------------------------------------------
 
@@ -118,11 +124,11 @@ class Recording:
             agent=agent,
             user=user,
             host_user=host_user,
-            key=self._key,
-            previous=self._previous,
-            may_join=self._may_join,
+            key=self._kept.key,
+            previous=self._kept.previous,
+            may_join=self._kept.may_join,
             own_only=self._caller.user_id is not None,
-            is_retry=self._is_retry,
+            is_retry=self._kept.is_retry,
             missed_at=missed_at,
         )
         return await stages.run(
@@ -136,9 +142,8 @@ class Recording:
         """Return the turn of a request, after the earlier chats that wait for the store."""
         if asked.missed_at is None:
             self._is_behind = not await self._retries.attempt(self.lane)
-        said = self._said
-        said = _SAID.decode(said) if isinstance(said, bytes) else said
-        return await in_thread(self._chats.find_turn, msgspec.structs.replace(asked, said=said))
+        whole = msgspec.structs.replace(asked, said=self._whole.said)
+        return await in_thread(self._chats.find_turn, whole)
 
     async def _who(self, stages: Stages) -> tuple[Agent | None, User | None, str]:
         """Return the agent, the user and the host's name of the user; no agent means no memory.
@@ -147,7 +152,7 @@ class Recording:
             Refused: no such agent or user within reach.
         """
         limit = self._state.settings.server.store_timeout_seconds
-        name = self._agent_name
+        name = self._kept.agent_name
         agent = self._state.agent
         if name:
             agent = await stages.run(
@@ -164,7 +169,7 @@ class Recording:
             if name:
                 raise Refused(404, f"there is no agent {name!r}")
             raise Refused(400, "an agent is required: send the header X-Edenmem-Agent")
-        host_user = self._user_name
+        host_user = self._kept.user_name
         if self._caller.user_id is not None:
             user = await self._find_user(stages, host_user or self._caller.user_id)
             if user is None and (_is_user_late(stages) or not host_user):
@@ -172,11 +177,11 @@ class Recording:
             if user is None or not self._caller.may_reach_user(user.id):
                 raise Refused(404, f"there is no user {host_user!r}")
             return agent, user, self._caller.user_id
-        if self._only_user and not await self._is_only_user(stages):
+        if self._kept.only_user and not await self._is_only_user(stages):
             raise Refused(
                 403,
-                f"the server is for the user {self._only_user!r}, not for {host_user!r}: start it"
-                " without --user, or map the name in server.users",
+                f"the server is for the user {self._kept.only_user!r}, not for {host_user!r}:"
+                " start it without --user, or map the name in server.users",
             )
         user = await self._find_user(stages, host_user) if host_user else None
         if host_user and user is None:
@@ -192,7 +197,8 @@ class Recording:
     async def _is_only_user(self, stages: Stages) -> bool:
         """Return whether the chat is of the server's only user, by any account."""
         names = self._state.settings.server.users
-        wanted, given = (names.get(each, each) for each in (self._only_user, self._user_name))
+        both = self._kept.only_user, self._kept.user_name
+        wanted, given = (names.get(each, each) for each in both)
         if given == wanted:
             return True
         limit = self._state.settings.server.store_timeout_seconds
@@ -226,7 +232,8 @@ class Recording:
         Raises:
             Exception: see `store`.
         """
-        self._answer = msgspec.structs.replace(answer, at=utc_now())
+        answer = msgspec.structs.replace(answer, at=utc_now())
+        self._kept = msgspec.structs.replace(self._kept, answer=answer)
         await self.store()
 
     async def store(self) -> None:
@@ -236,11 +243,11 @@ class Recording:
             Exception: the store failed; the chat waits.
         """
         async with self._writing:
-            if self._turn is None:
+            if self._turn is None and not self._kept.session_id:
                 self._retries.add(self)
                 return
             try:
-                if self._is_behind and not self._is_turn_stored:
+                if self._is_behind and not self._kept.session_id:
                     raise StoreUnreachable("earlier messages of the chat wait for the store")
                 await self._write(self._turn)
             except Exception:
@@ -261,17 +268,20 @@ class Recording:
             EdenmemError: the store failed.
         """
         async with self._writing:
-            name = self._user_name  # before a look-up creates the user again
+            kept = self._kept
+            name = kept.user_name  # before a look-up creates the user again
             await self._check_remembered(name, self._state.settings.server.users.get(name, name))
-            turn = self._turn
-            if not self._is_turn_stored:
+            if not kept.session_id:
                 stages = Unlimited(self._background, self._state.metrics)
-                turn = await self._find(stages, missed_at=self._begun)
-            if turn is None or self.asked is None:
-                raise NotFoundError("the user was removed meanwhile")
-            user_id = self.asked.user.id if self.asked.user else ""
-            await self._check_remembered(turn.session.id, self.asked.agent.id, user_id)
-            await self._write(turn)
+                self._turn = await self._find(stages, missed_at=kept.begun)
+                if self._turn is None or self.asked is None:
+                    raise NotFoundError("the user was removed meanwhile")
+                user_id = self.asked.user.id if self.asked.user else ""
+                session_id, agent_id = self._turn.session.id, self.asked.agent.id
+                await self._check_remembered(session_id, agent_id, user_id)
+            else:
+                await self._check_remembered(kept.session_id, kept.agent_id)
+            await self._write(self._turn)
 
     async def _check_remembered(self, *names: str) -> None:
         """Check that no agent, user or session of these names was forgotten meanwhile.
@@ -279,22 +289,69 @@ class Recording:
         Raises:
             NotFoundError: one was.
         """
-        if await in_thread(self._chats.is_forgotten, names, self._begun):
+        if await in_thread(self._chats.is_forgotten, names, self._kept.begun):
             raise NotFoundError("the agent, user or session was forgotten meanwhile")
 
-    async def _write(self, turn: ChatTurn) -> None:
+    async def _write(self, turn: ChatTurn | None) -> None:
         """Write the turn, and the answer if there is one; each is written once."""
-        if not self._is_turn_stored:
+        if turn is not None and self.asked is not None and not self._kept.session_id:
+            agent_id = self.asked.agent.id
             await in_thread(self._chats.store_turn, turn)
-            self._turn, self._is_turn_stored = msgspec.structs.replace(turn, messages=()), True
+            self._kept = msgspec.structs.replace(
+                self._kept, session_id=turn.session.id, asked=turn.asked, agent_id=agent_id
+            )
+            self._turn = msgspec.structs.replace(turn, messages=())
             self._retries.stored += 1
-            if turn.messages and self.asked is not None:
-                agent_id = self.asked.agent.id
+            if turn.messages:
                 self._background.form_later(turn.session.id, agent_id, is_answered=False)
-        if self._answer is not None and turn.asked and self.asked is not None:
-            await in_thread(self._chats.store_answer, turn, self._answer)
-            self._answer = None
-            self._background.form_later(turn.session.id, self.asked.agent.id)
+        kept = self._kept
+        if kept.answer is not None and kept.asked:
+            await in_thread(
+                self._chats.store_answer, kept.session_id, kept.agent_id, kept.asked, kept.answer
+            )
+            self._kept = msgspec.structs.replace(kept, answer=None)
+            self._background.form_later(kept.session_id, kept.agent_id)
+
+
+def keep(request: Request, caller: Caller, state: ServerState, body: Body) -> Kept:
+    """Return what the storage needs of a request.
+
+    Raises:
+        Refused: a name has a template that was not filled in.
+    """
+    settings, theirs = state.settings.server, ("", "")
+    if caller.user_id is None:
+        theirs = (
+            named_in(request.headers, settings.user_headers, USER_HEADERS),
+            named_in(request.headers, settings.session_headers, SESSION_HEADERS),
+        )
+    only_user = settings.user if caller.token_id is None else ""
+    named = header(request, "session")
+    kept = Kept(
+        caller=caller,
+        agent_name=header(request, "agent"),
+        user_name=header(request, "user") or theirs[0] or body.user or only_user,
+        only_user=only_user,
+        key=named or theirs[1] or body.memory.memory_id or body.conversation or None,
+        previous=body.previous,
+        may_join=bool(named) and caller.user_id is None,
+        is_retry=request.headers.get("x-stainless-retry-count", "0") != "0",
+        begun=utc_now(),
+        said=body.said,
+    )
+    for name in (kept.user_name, kept.key or ""):
+        if "{{" in name:
+            raise Refused(400, f"the front end did not fill in a template: {name[:60]!r}")
+    return kept
+
+
+def unpack(data: bytes, state: ServerState, background: Background, retries: Retries) -> Recording:
+    """Return a chat that waited on disk.
+
+    Raises:
+        DecodeError: the data is damaged.
+    """
+    return Recording(_KEPT.decode(data), state, background, retries)
 
 
 def header(request: Request, name: str) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from edenmem.errors import DocumentDamaged, EdenmemError, StoreReadOnly, UnavailableError
 from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused, log_text
 from edenmem.server.proxy.background import Background
+from edenmem.server.proxy.spool import Spool, write
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +43,8 @@ class Chat(Protocol):
     def lane(self) -> Hashable:
         """Return the key of the chats that must be stored in the order of their arrival."""
 
-    def pack(self) -> int:
-        """Keep only what the storage needs, and return its size in bytes."""
+    def pack(self) -> bytes:
+        """Keep only what the storage needs, and return it."""
 
     async def store_late(self) -> None:
         """Store the chat; idempotent."""
@@ -48,9 +52,14 @@ class Chat(Protocol):
 
 @dataclass(slots=True)
 class _Waiting:
-    """A waiting chat: its size in bytes, its failures, and `Retries.stored` at the last one."""
+    """A waiting chat.
+
+    ``size`` is its size in bytes, ``file`` its file, ``failures`` counts its failures, ``stored``
+    is `Retries.stored` at the last one.
+    """
 
     size: int
+    file: Path | None = None
     failures: int = 0
     stored: int = 0
 
@@ -71,12 +80,16 @@ class Retries:
     Args:
         background: Runs the retries, and ends them after a last attempt when the server stops.
         metrics: Counts chats that wait and chats that are lost.
+        folder: The folder for chats that wait, so that they survive the process (None: none).
 
     Attributes:
         stored: Number of chats that the store took, late or not.
     """
 
-    def __init__(self, background: Background, metrics: Metrics) -> None:
+    def __init__(
+        self, background: Background, metrics: Metrics, folder: Path | None = None
+    ) -> None:
+        self._spool = None if folder is None else Spool(folder)
         self._background = background
         self._metrics = metrics
         self._lanes: dict[Hashable, _Lane] = {}
@@ -87,7 +100,8 @@ class Retries:
         """Store a chat later; a chat that waits already keeps its place."""
         lane = self._lanes.get(chat.lane) or _Lane()
         waiting = lane.chats.get(chat)
-        size = chat.pack() + _OVERHEAD
+        data = chat.pack()
+        size = len(data) + _OVERHEAD
         if waiting is None and self._size + size > _MOST_BYTES:
             self._lose(chat, "memory", "too many chats wait for the store")
             return
@@ -97,11 +111,30 @@ class Retries:
             self._task = self._background.start(self._run())
         self._lanes[chat.lane] = lane
         if waiting is None:
-            waiting = lane.chats[chat] = _Waiting(0, stored=self.stored)
+            waiting = lane.chats[chat] = _Waiting(0, self._name(), stored=self.stored)
             self._count += 1
             self._metrics.chats_waiting.set(self._count)
         self._size += size - waiting.size
         waiting.size = size
+        if waiting.file is not None:
+            write(waiting.file, data)
+
+    def _name(self) -> Path | None:
+        """Return the file of the next chat; names sort in the order of arrival."""
+        return None if self._spool is None else self._spool.name()
+
+    def load(self, unpack: Callable[[bytes], Chat]) -> None:
+        """Add the chats that stopped and killed servers left on disk."""
+        for data in self._spool.adopt() if self._spool is not None else ():
+            try:
+                self.add(unpack(data))
+            except msgspec.MsgspecError as error:
+                _log.error("a chat that waited on disk cannot be read: %s", error)
+
+    def close(self) -> None:
+        """Leave what is on disk to the next server."""
+        if self._spool is not None:
+            self._spool.close()
 
     async def attempt(self, key: Hashable) -> bool:
         """Store the waiting chats of a lane now; return whether none is left."""
@@ -124,9 +157,11 @@ class Retries:
             delay = min(2 * delay, _LONGEST_DELAY)
             if is_last:
                 for lane in list(self._lanes.values()):
-                    for chat in list(lane.chats):
+                    for chat, waiting in list(lane.chats.items()):
+                        if waiting.file is None or not waiting.file.exists():
+                            self._lose(chat, "stop", "the server stops")
+                        waiting.file = None  # it waits for the next start
                         self._remove(chat)
-                        self._lose(chat, "stop", "the server stops")
 
     async def _attempt_all(self) -> None:
         failures = 0
@@ -161,7 +196,10 @@ class Retries:
         lane = self._lanes.get(chat.lane)
         if lane is None or chat not in lane.chats:  # the server stops
             return
-        self._size -= lane.chats.pop(chat).size
+        waiting = lane.chats.pop(chat)
+        if waiting.file is not None:
+            waiting.file.unlink(missing_ok=True)
+        self._size -= waiting.size
         self._count -= 1
         self._metrics.chats_waiting.set(self._count)
         if not lane.chats:

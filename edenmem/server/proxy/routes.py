@@ -44,7 +44,7 @@ from edenmem.server.proxy.body import (
     estimate_answer,
 )
 from edenmem.server.proxy.frontends import is_utility
-from edenmem.server.proxy.recording import Recording, header
+from edenmem.server.proxy.recording import Recording, header, keep
 from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.stages import Stages
 from edenmem.server.proxy.upstream import (
@@ -336,9 +336,8 @@ class _Exchange:
             Refused: no such agent or user within reach.
         """
         proxy = self._proxy
-        self._recording = Recording(
-            self._request, self._caller, self._state, proxy.background, proxy.retries, body
-        )
+        kept = keep(self._request, self._caller, self._state, body)
+        self._recording = Recording(kept, self._state, proxy.background, proxy.retries)
         try:
             self._turn = await self._recording.find(self._stages)
         except Refused:
@@ -364,6 +363,14 @@ class _Exchange:
         """Return whether a search ran, and the facts it found."""
         if retrieval.top_k <= 0 or retrieval.mode == "off" or not message.strip():
             return False, []
+        has_facts = await self._stages.run(
+            "search",
+            self._chats.memory.has_facts(turn.view),
+            self._settings.search_timeout_seconds,
+            or_else=None,
+        )
+        if not has_facts:
+            return has_facts is not None, []
         queries = await self._stages.run(
             "recall",
             self._chats.memory.queries(agent, turn, message, retrieval.mode),

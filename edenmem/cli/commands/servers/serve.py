@@ -118,11 +118,11 @@ def _serve(run: Invocation) -> None:
 
     async def work(service: MemoryService) -> None:
         application = create_app(service, run.settings, agent=chosen, is_local=is_local)
-        has_tools = find_spec("mcp") is not None
-        if has_tools:
+        if find_spec("mcp") is not None:
             from edenmem.mcp.http import attach_to_server
 
             attach_to_server(application)
+            run.out.note(f"serving MCP tools at {url}/mcp")
         upstream = application.state.proxy.upstream.url
         if upstream.startswith(url):
             raise ConfigError(
@@ -148,10 +148,7 @@ def _serve(run: Invocation) -> None:
             application,
             listener,
             shutdown_seconds=settings.shutdown_seconds,
-            ready=lambda: run.out.note(
-                f"listening on {url} (base URL for clients: {url}/v1"
-                f"{f', MCP: {url}/mcp' if has_tools else ''})"
-            ),
+            ready=lambda: run.out.note(f"listening on {url} (base URL for clients: {url}/v1)"),
         )
 
     with listener:
