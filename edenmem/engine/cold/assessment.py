@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.engine.formation.former import is_free
 from edenmem.engine.formation.sharing import Backlogs
 from edenmem.engine.formation.transcript import measure_length
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.memory.formations import is_free
 from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import derived_id

@@ -10,7 +10,11 @@ from collections.abc import Set
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from edenmem.engine.scopes.visibility import current_view
+from edenmem.errors import ConflictError
+from edenmem.memory.formations import apply
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -77,14 +81,39 @@ def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
 
 
 def apply_recorded(
-    store: Store, formation_id: str, *, now: datetime, worker: str | None = None
-) -> list[ChangeResult]:
-    """Apply what was recorded, as far as it is still allowed. Blocks."""
-    found = store.formations.formation(formation_id)
-    skip: Set[str] = frozenset()
-    if found is not None and found.changes is not None:
-        skip = recheck(store, found, found.changes).skip
-    return store.formations.apply_formation(formation_id, now=now, worker=worker, skip=skip)
+    store: Store,
+    formation: Formation,
+    *,
+    now: datetime,
+    worker: str | None = None,
+    is_checked: bool = False,
+) -> tuple[Formation, list[ChangeResult]]:
+    """Apply what was recorded, as far as it is still allowed; return the next state. Blocks.
+
+    ``is_checked``: it was checked before it was recorded. Nothing is done if another worker has
+    applied it, or nothing is recorded.
+
+    Raises:
+        ConflictError: other writers change the same memory all the time; the formation says so.
+    """
+    while True:
+        after, changes = apply(formation, now=now, worker=worker), formation.changes
+        if after is None or changes is None:
+            return formation, []
+        if not is_checked:
+            changes = changes.without(recheck(store, formation, changes).skip)
+        try:
+            results = store.formations.apply_formation(formation, after, changes)
+        except ConflictError as error:
+            noted = replace(formation, error=error.message, updated_at=now)
+            store.formations.move(formation, noted)
+            raise
+        if results is not None:
+            return after, results
+        found = store.formations.formation(formation.id)
+        if found is None or found.next_step != formation.next_step:
+            return found or formation, []  # its worker has recorded the next step
+        formation = found
 
 
 def _target(change: Change) -> tuple[Scope | None, frozenset[str]]:

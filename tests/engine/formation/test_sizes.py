@@ -77,7 +77,7 @@ async def test_what_a_crash_leaves_of_a_split_range_is_formed_by_the_next(world:
                 method(*args, **kwargs)
                 raise StoreError("the machine lost power")
 
-            return crash if name == "narrow" else method
+            return crash if name == "move" else method
 
     with pytest.raises(StoreError):
         await world.form(store=Crashing(world.store), dedup=False)

@@ -12,6 +12,7 @@ from edenmem.errors import ProviderAnswerInvalid, ProviderError, ProviderTimeout
 from edenmem.models.formation import CallUsage, FormationStatus, Trigger
 from tests.engine.policies.conftest import SETTINGS, Governed
 from tests.support.builders import ACTOR
+from tests.support.formations import Steps
 from tests.support.memory import add_reflection
 
 
@@ -82,7 +83,7 @@ async def test_usage_of_a_lost_claim_is_recorded(governed: Governed) -> None:
         """Let the lease expire during the call, and another worker take the range."""
         [claimed] = governed.formations()
         now = governed.clock.advance(hours=1)
-        assert governed.store.formations.reclaim(
+        assert Steps(governed.store).claim(
             claimed.id, worker="thief", now=now, lease_until=now + timedelta(minutes=5)
         )
         return {"facts": []}

@@ -15,6 +15,7 @@ from tests.support.builders import (
     make_messages,
     make_session,
 )
+from tests.support.formations import Steps
 
 AGENT = new_id()
 
@@ -59,21 +60,21 @@ def test_formations_count_with_their_failed_attempts(store: Store, end: str) -> 
     store.host.add_messages(session.id, messages)
     formation = make_formation(session, messages)
     assert store.formations.claim(formation)
-    store.formations.release(
+    Steps(store).release(
         formation.id, worker="worker-1", now=NOW, usage=(call("small", 3),), error="no answer"
     )
-    store.formations.reclaim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
+    Steps(store).claim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
     match end:
         case "failed":
-            store.formations.fail(
+            Steps(store).fail(
                 formation.id, worker="worker-1", now=NOW, error="x", usage=(call("small", 4),)
             )
         case "released":
-            store.formations.release(
+            Steps(store).release(
                 formation.id, worker="worker-1", now=NOW, usage=(call("small", 4),)
             )
         case _:
-            assert store.formations.record(
+            assert Steps(store).record(
                 formation.id,
                 worker="worker-1",
                 changes=change_set(),
@@ -82,7 +83,7 @@ def test_formations_count_with_their_failed_attempts(store: Store, end: str) -> 
                 counts={},
                 now=NOW,
             )
-            store.formations.apply_formation(formation.id, now=NOW)
+            Steps(store).apply(formation.id, now=NOW)
     store.usage.add_usage(entry(call("small", 100)))
     assert [(t.model, t.calls, t.input_tokens) for t in store.usage.sum_usage()] == [
         ("small", 3, 107)

@@ -65,6 +65,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.forgetting import fill, forget, make_town
+from tests.support.formations import Steps
 from tests.support.interposed import InterposedStore
 from tests.support.vectors import random_unit
 
@@ -280,10 +281,10 @@ def _use_everything(store: Store) -> None:
 
     formation = make_formation(session, messages[:4])
     store.formations.claim(formation)
-    store.formations.renew(formation.id, worker="worker-1", lease_until=LATER)
-    store.formations.release(formation.id, worker="worker-1", now=NOW)
-    store.formations.reclaim(formation.id, worker="worker-2", now=NOW, lease_until=LATER)
-    store.formations.narrow(
+    Steps(store).renew(formation.id, worker="worker-1", lease_until=LATER)
+    Steps(store).release(formation.id, worker="worker-1", now=NOW)
+    Steps(store).claim(formation.id, worker="worker-2", now=NOW, lease_until=LATER)
+    Steps(store).narrow(
         formation.id,
         worker="worker-2",
         message_ids=[each.id for each in messages[:3]],
@@ -292,16 +293,17 @@ def _use_everything(store: Store) -> None:
     )
     changes = change_set(AddFact(fact=make_fact(scopes[0], "Formed.")))
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}}
-    store.formations.record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
-    store.formations.apply_formation(formation.id, now=NOW)
+    Steps(store).record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
+    Steps(store).apply(formation.id, now=NOW)
     failing = make_formation(session, messages[4:], seq=2)
     store.formations.claim(failing)
-    store.formations.fail(failing.id, worker="worker-1", now=NOW, error="no")
-    store.formations.retry(failing.id, now=NOW)
+    Steps(store).fail(failing.id, worker="worker-1", now=NOW, error="no")
+    Steps(store).retry(failing.id, now=NOW)
     store.formations.formation(formation.id)
     store.formations.backlog(session.id, agent.id, limit=2)
     store.formations.backlog(session.id, other.id, limit=2, reach=Reach.FROM_START)
     store.formations.proof(session.id, agent.id)
+    store.formations.find_blocked([messages[5].id])
     store.formations.note_proof(session.id, agent.id, [messages[5].id], now=NOW)
     store.formations.note_proof(session.id, agent.id, [messages[4].id], now=NOW)
     store.formations.drop_proof(session.id, agent.id, [messages[4].id])
@@ -310,7 +312,7 @@ def _use_everything(store: Store) -> None:
         list(store.formations.find_readings(latest=latest))
     list(store.host.find_lost_progress(since=NOW))
     store.formations.advance_cursor(session.id)
-    store.formations.supersede(formation.id, now=NOW)
+    Steps(store).supersede(formation.id, now=NOW)
     of_session, of_agent = {"session_id": session.id}, {"agent_id": agent.id}
     for named in ({}, of_session, of_agent, of_session | of_agent):
         list(store.formations.list_formations(**named))

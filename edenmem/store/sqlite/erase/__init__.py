@@ -1,4 +1,4 @@
 """Erasing the traces of a subject from SQLite.
 
-May import: sqlite.core, sqlite.formations, sqlite.memory, sqlite.walk.
+May import: sqlite.apply, sqlite.core, sqlite.memory, sqlite.walk.
 """
