@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -82,6 +82,15 @@ class RangeTimedOut(ProviderError):
     """A model that answers other requests did not answer about this range in time."""
 
 
+class _Look(NamedTuple):
+    """The work on a session: an unfinished formation, or a backlog, and the reach from now on."""
+
+    unfinished: Formation | None
+    backlog: Backlog
+    reach: Reach
+    is_due: bool = False
+
+
 class Former:
     """Forms memories of sessions, as one worker."""
 
@@ -103,10 +112,10 @@ class Former:
         """Return whether `form` would have something to do now."""
         if session.incognito:
             return False
-        unfinished, backlog, _ = await in_thread(self._look, session, agent, Reach.WAITING, trigger)
-        if unfinished is not None:
-            return is_free(unfinished, self._clock(), forced=trigger is Trigger.FORCED)
-        return await in_thread(self._backlogs.is_due, session, agent, backlog, trigger)
+        found = await in_thread(self._look, session, agent, Reach.WAITING, trigger)
+        if found.unfinished is not None:
+            return is_free(found.unfinished, self._clock(), forced=trigger is Trigger.FORCED)
+        return found.is_due
 
     @observed("formation", after=lambda reports: _details(reports), level=logging.INFO)
     async def form(
@@ -139,14 +148,12 @@ class Former:
         """
         if session.incognito:
             return [self._report(session, agent, "incognito")]
-        if not dry_run and trigger is not Trigger.THRESHOLD:
-            await in_thread(self._advance_cursor, session)
         reports: list[FormationReport] = []
         waiting: int | None = None  # messages at the time of the first range
         most: int | None = None  # messages that fit into a model's context
         while waiting is None or waiting > 0:
             formed = None if dry_run else {report.formation_id for report in reports}
-            unfinished, backlog, reach = await in_thread(
+            unfinished, backlog, reach, is_due = await in_thread(
                 self._look, session, agent, reach, trigger, supersede_but=formed
             )
             if unfinished is not None:
@@ -156,13 +163,8 @@ class Former:
                 left = await in_thread(self._count_backlog, session, agent, reach, trigger)
                 report = replace(report, left=left)
             else:
-                begun = most is not None or (
-                    waiting is not None and trigger is not Trigger.THRESHOLD
-                )
-                begun = begun or await in_thread(
-                    self._backlogs.is_due, session, agent, backlog, trigger
-                )
-                if not backlog.total or not begun:
+                is_begun = waiting is not None and trigger is not Trigger.THRESHOLD
+                if not backlog.total or not (is_due or is_begun or most is not None):
                     idle = self._report(
                         session,
                         agent,
@@ -195,11 +197,6 @@ class Former:
         """Return a report on a session without a formed range."""
         return FormationReport(session_id=session.id, agent_id=agent.id, outcome=outcome, **fields)
 
-    def _advance_cursor(self, session: Session) -> None:
-        """Move a cursor forward that the platform put back. Blocks."""
-        if self._backlogs.in_force.shared:
-            self._store.formations.advance_cursor(session.id)
-
     def _look(
         self,
         session: Session,
@@ -208,20 +205,26 @@ class Former:
         trigger: Trigger,
         *,
         supersede_but: Set[str | None] | None = None,
-    ) -> tuple[Formation | None, Backlog, Reach]:
-        """Return unfinished work, or else the backlog, and the reach from now on.
+    ) -> _Look:
+        """Return unfinished work, or else the backlog. Blocks.
 
-        Supersedes formations to repeat, except those of this run; None for no formations. Blocks.
+        Supersedes formations to repeat, except those of this run; None to write nothing. Before the
+        first range of a run it moves a cursor forward that the platform put back.
         """
+        is_first = supersede_but is not None and not supersede_but
+        if is_first and trigger is not Trigger.THRESHOLD and self._backlogs.in_force.shared:
+            self._store.formations.advance_cursor(session.id)
         unfinished = self._claims.find_unfinished(session.id, agent.id)
         if unfinished is not None:
-            return unfinished, Backlog(messages=(), total=0), reach
+            return _Look(unfinished, Backlog(messages=(), total=0), reach)
         if reach.own and supersede_but is not None:
             require_llm(self._llm)
             self._supersede(session, agent, supersede_but)
             reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
         may_write = supersede_but is not None
-        return None, self._backlog(session, agent, reach, trigger, note=may_write), reach
+        backlog = self._backlog(session, agent, reach, trigger, note=may_write)
+        is_due = self._backlogs.is_due(session, agent, backlog, trigger)
+        return _Look(None, backlog, reach, is_due)
 
     def _backlog(
         self, session: Session, agent: Agent, reach: Reach, trigger: Trigger, *, note: bool
@@ -561,7 +564,7 @@ class Former:
         if not material.is_worth_asking:
             return pipeline.find_nothing(material)
         try:
-            new_facts = await in_thread(attempt.list_new_facts, self._store, material)
+            new_facts = await attempt.list_new_facts(self._store, material)
             return await pipeline.form_reflections(asker, material, new_facts)
         except ContextOverflow as error:
             parts = halve(messages, self._settings.formation)

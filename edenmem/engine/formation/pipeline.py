@@ -23,19 +23,15 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import in_database, retention_changes
-from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes, still_open
+from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes
 from edenmem.models.changes import (
-    AddFact,
     AddReflection,
     Change,
     ChangeSet,
     HoldItem,
-    RemoveFact,
-    ReviseFact,
 )
 from edenmem.models.formation import HELD, Decision, Formation
 from edenmem.models.host import Agent, Message, Session
-from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
 #: Minimum length in characters of the parts in which a conversation is shown.
@@ -184,10 +180,7 @@ class Pipeline:
         facts: Facts,
         reflections: Reflections,
     ) -> Outcome:
-        """Return the outcome of a step: allowed changes, and why others are rejected. Blocks.
-
-        A scope may have been paused or switched off during the calls.
-        """
+        """Return the outcome of a step: the changes, and why others are rejected. Blocks."""
         quotas, origin = material.quotas, material.origin
         changes = [
             *plan.changes,
@@ -206,15 +199,9 @@ class Pipeline:
                 )
             ),
         ]
-        open_ = still_open(self._store, material.agent.id, _list_changeable(material))
-        changes = [_still_possible(each, open_) for each in changes]
-        late = [_reject_late(each) for each in changes if not _is_wanted(each, open_)]
-        changes = [each for each in changes if _is_wanted(each, open_)]
         held = [_hold_decision(each) for each in changes if isinstance(each, HoldItem)]
         return self._outcome(
-            material,
-            changes,
-            (*plan.decisions, *held, *facts.rejected, *reflections.rejected, *late),
+            material, changes, (*plan.decisions, *held, *facts.rejected, *reflections.rejected)
         )
 
     def _outcome(
@@ -294,43 +281,3 @@ def _held(material: Material, facts: Facts, reflections: Reflections) -> list[Ho
 def _hold_decision(change: HoldItem) -> Decision:
     held = change.held
     return Decision(content=held.content, action=HELD, target_id=held.id, unconfirmed=held.reasons)
-
-
-def _list_changeable(material: Material) -> tuple[Scope, ...]:
-    return tuple(scope for quota in material.quotas.items for scope in quota.changeable)
-
-
-def _still_possible(change: Change, open_: frozenset[Scope]) -> Change:
-    """Return the change, or an addition to its own scope instead.
-
-    The latter if the scope of another account was paused in the meantime.
-    """
-    match change:
-        case ReviseFact(scope=scope, or_add=Fact() as fact) if scope != fact.home:
-            return change if scope in open_ else AddFact(fact=fact, reason=change.reason)
-        case _:
-            return change
-
-
-def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
-    """Return whether a change is still allowed; marking as private always is."""
-    match change:
-        case AddFact(fact=fact):
-            return fact.home in open_
-        case AddReflection(reflection=added) | HoldItem(held=added):
-            return added.home in open_
-        case ReviseFact(scope=scope) | RemoveFact(scope=scope):
-            return scope in open_
-        case _:
-            return True
-
-
-def _reject_late(change: Change) -> Decision:
-    """Return why a change is not made."""
-    match change:
-        case AddFact(fact=made) | AddReflection(reflection=made) | HoldItem(held=made):
-            content = made.content
-        case _:
-            content = getattr(change, "content", "")
-    why = "the scope was paused or switched off in the meantime"
-    return Decision(content=content, action="REJECTED", reason=why)

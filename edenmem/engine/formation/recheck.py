@@ -48,22 +48,23 @@ def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
         or session.incognito
         or formation.agent_id not in session.agents
     )
-    writes: Set[Scope] = frozenset()
+    writes: frozenset[Scope] = frozenset()
     existing: Set[str] = frozenset()
     if session is not None and agent is not None and not is_gone:
         writes = frozenset(current_view(store, session, agent).writes_reflections)
-        found = store.host.messages(session.id, ids=formation.message_ids)
-        existing = {message.id for message in found}
-    read = store.formations.proof(formation.session_id, formation.agent_id)
+        existing = store.host.authors(formation.message_ids).keys()
+    read: Set[str] = frozenset()
+    if store.database.is_beside_platform():
+        read = store.formations.proof(formation.session_id, formation.agent_id)
     ids = frozenset(formation.message_ids)
 
     def why_not(change: Change) -> str:
-        scope, sources = _target(change)
-        if scope is None:
+        scopes, sources = _targets(change)
+        if not scopes:
             return ""
         if is_gone or agent is None:
             return "the session was deleted or made incognito, or the agent left it"
-        if scope not in writes:
+        if writes.isdisjoint(scopes):
             return "the scope was closed in the meantime: a person joined, or memory was paused"
         if sources & ids - existing:
             return "a source message was deleted in the meantime"
@@ -116,17 +117,18 @@ def apply_recorded(
         formation = found
 
 
-def _target(change: Change) -> tuple[Scope | None, frozenset[str]]:
-    """Return the scope and sources of a change; no scope if it is always allowed."""
+def _targets(change: Change) -> tuple[tuple[Scope, ...], frozenset[str]]:
+    """Return the scopes, one of which must be open, and the sources; none if always allowed."""
     match change:
         case AddFact(fact=made) | AddReflection(reflection=made) | HoldItem(held=made):
-            return made.home, frozenset(made.source_message_ids)
-        case ReviseFact(scope=scope, source_message_ids=sources):
-            return scope, frozenset(sources)
+            return (made.home,), frozenset(made.source_message_ids)
+        case ReviseFact(scope=scope, source_message_ids=sources, or_add=made):
+            # Another account's fact may be out of reach now: then the new one is added.
+            return (scope, *((made.home,) if made else ())), frozenset(sources)
         case RemoveFact(scope=scope):
-            return scope, frozenset()
+            return (scope,), frozenset()
         case _:
-            return None, frozenset()
+            return (), frozenset()
 
 
 def _content(change: Change) -> str:
