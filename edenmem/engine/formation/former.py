@@ -337,8 +337,9 @@ class Former:
         left = backlog.total - len(messages)
 
         def open_new() -> Claim | None:
-            draft = self._claims.draft(session.id, agent.id, trigger, messages)
-            claim = Claim(draft, self._answer_key(draft, session, agent, reach))
+            with self._store.database.snapshot():
+                draft = self._claims.draft(session.id, agent.id, trigger, messages)
+                claim = Claim(draft, self._answer_key(draft, session, agent, reach))
             if dry_run:
                 return claim
             if self._store.formations.claim(draft):

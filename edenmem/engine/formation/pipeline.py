@@ -163,14 +163,15 @@ class Pipeline:
         messages: Sequence[Message] | None,
     ) -> Material:
         """Read what a formation needs, and check that its facts can be stored. Blocks."""
-        material = self._material(formation, session, agent, messages)
-        if material.is_worth_asking:
-            quotas = material.quotas.for_facts
-            self._deduplicator.demand_store([quota.scope for quota in quotas])
-            if self._embedder is not None:
-                is_compared = self._settings.formation.dedup
-                places = [quota.changeable for quota in quotas if is_compared]
-                demand_comparable(self._store, self._settings, self._embedder.model, places)
+        with self._store.database.snapshot():
+            material = self._material(formation, session, agent, messages)
+            if material.is_worth_asking:
+                quotas = material.quotas.for_facts
+                self._deduplicator.demand_store([quota.scope for quota in quotas])
+                if self._embedder is not None:
+                    is_compared = self._settings.formation.dedup
+                    places = [quota.changeable for quota in quotas if is_compared]
+                    demand_comparable(self._store, self._settings, self._embedder.model, places)
         return material
 
     def _conclude(

@@ -40,22 +40,23 @@ class Recheck(NamedTuple):
 
 def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
     """Return the changes of a formation that must no longer be applied. Blocks."""
-    session = store.host.session(formation.session_id)
-    agent = store.host.agent(formation.agent_id)
-    is_gone = (
-        session is None
-        or session.deleted
-        or session.incognito
-        or formation.agent_id not in session.agents
-    )
     writes: frozenset[Scope] = frozenset()
     existing: Set[str] = frozenset()
-    if session is not None and agent is not None and not is_gone:
-        writes = frozenset(current_view(store, session, agent).writes_reflections)
-        existing = store.host.authors(formation.message_ids).keys()
     read: Set[str] = frozenset()
-    if store.database.is_beside_platform():
-        read = store.formations.proof(formation.session_id, formation.agent_id)
+    with store.database.snapshot():
+        session = store.host.session(formation.session_id)
+        agent = store.host.agent(formation.agent_id)
+        is_gone = (
+            session is None
+            or session.deleted
+            or session.incognito
+            or formation.agent_id not in session.agents
+        )
+        if session is not None and agent is not None and not is_gone:
+            writes = frozenset(current_view(store, session, agent).writes_reflections)
+            existing = store.host.authors(formation.message_ids).keys()
+        if store.database.is_beside_platform():
+            read = store.formations.proof(formation.session_id, formation.agent_id)
     ids = frozenset(formation.message_ids)
 
     def why_not(change: Change) -> str:

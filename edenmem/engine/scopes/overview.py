@@ -119,6 +119,15 @@ def consolidate_at_of(
     return own or defaults_of(in_database(store, settings), scope.kind).consolidate_at
 
 
+def why_not_due(policy: Policy | ScopeSummary | None, pending: int, threshold: int) -> str:
+    """Return why a scope's pending reflections do not call for a new text; empty if they do."""
+    if policy is not None and not policy.active:
+        return "paused"
+    if not pending:
+        return "nothing_pending"
+    return "" if pending >= threshold else "not_due"
+
+
 def scope_statuses(
     store: Store,
     settings: Settings,
@@ -146,7 +155,7 @@ def scope_statuses(
                 facts=summary.facts,
                 pending=summary.pending,
                 consolidate_at=consolidate_at,
-                due=summary.active and summary.pending >= consolidate_at,
+                due=not why_not_due(summary, summary.pending, consolidate_at),
                 active=summary.active,
                 version=summary.version,
                 words=summary.words,

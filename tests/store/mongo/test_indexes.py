@@ -143,8 +143,6 @@ def _filters(
     match name:
         case "find":
             yield command["filter"], command.get("sort", {})
-        case "findAndModify":
-            yield command["query"], {}
         case "update":
             for update in command["updates"]:
                 yield update["q"], {}
@@ -629,7 +627,6 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
         "aggregate",
         "update",
         "delete",
-        "findAndModify",
         "distinct",
     }
     scans = _scans(store, seen)

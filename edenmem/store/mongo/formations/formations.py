@@ -33,7 +33,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import FORMATIONS, MEMORY_INDEXES
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, id_parts, object_id, object_ids
+from edenmem.store.mongo.core.filters import Filter, object_id, object_ids
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS, has_keys
 from edenmem.store.mongo.formations.progress import (
@@ -146,11 +146,6 @@ class MongoFormations:
         self._readiness.require()
         self._readiness.require_keys(CLAIM_KEYS)
         self._slots.storage()  # raises before a model is paid
-        pair = _pair(formation.session_id, formation.agent_id)
-        for part in id_parts(formation.message_ids):
-            taken = {**pair, "message_ids": {"$in": part}}
-            if self._db.formations.find_one(taken, {"_id": 1}) is not None:
-                return False
         try:
             self._db.formations.insert_one(formation_document(formation))
         except DuplicateKeyError:

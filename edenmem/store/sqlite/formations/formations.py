@@ -42,6 +42,7 @@ COLUMNS = (
     " worker, lease_until, not_before, attempts, error, decisions, usage, counts,"
     " superseded_message_ids, next_step"
 )
+_COLUMNS = (*COLUMNS.split(", "), "changes")
 #: Columns that have their value of before when a step is taken.
 _DECIDING = (*DECIDING, "superseded_message_ids")
 
@@ -91,43 +92,29 @@ def find_formation(connection: sqlite3.Connection, formation_id: str) -> Formati
     return formation_from(connection, row) if row else None
 
 
-def _columns_of(formation: Formation) -> dict[str, Any]:
-    """Encode a formation; superseded ones are marked by their list of messages only."""
+def _encode(formation: Formation, name: str) -> Any:
+    """Encode a column; superseded formations are marked by their list of messages only."""
+    value = getattr(formation, name)
     is_superseded = formation.status is FormationStatus.SUPERSEDED
-    changes = formation.changes
-    return {
-        "id": formation.id,
-        "session_id": formation.session_id,
-        "agent_id": formation.agent_id,
-        "seq": formation.seq,
-        "status": (FormationStatus.APPLIED if is_superseded else formation.status).value,
-        "trigger": formation.trigger.value,
-        "last_message_at": to_ms(formation.last_message_at),
-        "created_at": to_ms(formation.created_at),
-        "updated_at": to_ms(formation.updated_at),
-        "worker": formation.worker,
-        "lease_until": to_ms(formation.lease_until),
-        "not_before": to_ms(formation.not_before),
-        "attempts": formation.attempts,
-        "error": formation.error,
-        "decisions": _json(formation.decisions),
-        "usage": _json(formation.usage),
-        "counts": _json(formation.counts),
-        "superseded_message_ids": json_array(formation.superseded_message_ids)
-        if is_superseded
-        else None,
-        "next_step": formation.next_step,
-        "changes": None if changes is None else msgspec.json.encode(changes),
-    }
+    match name:
+        case "status":
+            return (FormationStatus.APPLIED if is_superseded else formation.status).value
+        case "superseded_message_ids":
+            return json_array(value) if is_superseded else None
+        case "decisions" | "usage" | "counts":
+            return _json(value)
+        case "changes":
+            return None if value is None else msgspec.json.encode(value)
+        case _:
+            return to_ms(value) if isinstance(value, datetime) else value
 
 
 def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bool:
     """Insert a formation; False if it conflicts: see `Formations.claim`."""
-    columns = _columns_of(formation)
     added = connection.execute(
-        f"INSERT OR IGNORE INTO formations ({', '.join(columns)})"
-        f" VALUES ({', '.join('?' * len(columns))})",
-        tuple(columns.values()),
+        f"INSERT OR IGNORE INTO formations ({', '.join(_COLUMNS)})"
+        f" VALUES ({', '.join('?' * len(_COLUMNS))})",
+        [_encode(formation, name) for name in _COLUMNS],
     ).rowcount
     if added != 1:
         return False
@@ -146,13 +133,15 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
 
 def _move(connection: sqlite3.Connection, before: Formation, after: Formation) -> bool:
     """Write what a step changed; see `Formations.move`."""
-    old, new = _columns_of(before), _columns_of(after)
-    changed = {name: value for name, value in new.items() if old[name] != value}
-    changed["updated_at"] = new["updated_at"]  # a renewal may change nothing
+    changed = {
+        name: _encode(after, name)
+        for name in _COLUMNS
+        if name == "updated_at" or getattr(before, name) != getattr(after, name)
+    }
     moved = connection.execute(
         f"UPDATE OR IGNORE formations SET {', '.join(f'{name} = ?' for name in changed)}"
         f" WHERE id = ? AND {' AND '.join(f'{name} IS ?' for name in _DECIDING)}",
-        (*changed.values(), before.id, *(old[name] for name in _DECIDING)),
+        (*changed.values(), before.id, *(_encode(before, name) for name in _DECIDING)),
     ).rowcount
     if not moved:
         return False
