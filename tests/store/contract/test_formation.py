@@ -386,7 +386,7 @@ def test_a_step_brings_no_redacted_decision_back(store: Store) -> None:
     assert mine is not None
     assert store.formations.move(half, mine)
     passage = Passage(
-        place="formation", id=mine.id, target_type="formation", target_id=mine.id, text="x"
+        kind="formation", id=mine.id, target_type="formation", target_id=mine.id, text="x"
     )
     assert store.erasure.redact([passage]) == 1
     recorded = step(
