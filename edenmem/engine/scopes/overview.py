@@ -19,6 +19,7 @@ from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, HeldCount, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.models.statistics import sum_by_model
 from edenmem.models.switch import VectorSwitch
 from edenmem.settings.keys import for_platform
 from edenmem.settings.schema import OVERFLOW, ScopeSettings, Settings
@@ -225,9 +226,8 @@ def model_usage(
     midnight = as_utc(now).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def since(moment: datetime | None) -> dict[str, UsageTotal]:
-        return {
-            total.model: total for total in store.usage.sum_usage(agent_id=agent_id, since=moment)
-        }
+        days = store.usage.usage_by_day(agent_id=agent_id, since=moment)
+        return {total.model: total for total in sum_by_model(days)}
 
     today, week = since(midnight), since(as_utc(now) - timedelta(days=7))
     return tuple(

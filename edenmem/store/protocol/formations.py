@@ -15,7 +15,6 @@ from edenmem.models.formation import (
     Reach,
     Reading,
     UsageEntry,
-    UsageTotal,
 )
 from edenmem.models.host import Message, Session
 from edenmem.models.integrity import Finding
@@ -165,18 +164,13 @@ class Usage(Protocol):
     def add_usage(self, entry: UsageEntry) -> None:
         """Record the cost of work outside formations; an existing ID is left unchanged."""
 
-    def sum_usage(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> list[UsageTotal]:
-        """Sum the calls by model, ordered by its name, failed attempts included.
-
-        Counts formations that began, and other work that ended, at or after ``since``.
-        """
-
     def usage_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[UsageOnDay]:
-        """Sum the calls as `sum_usage` does, by day and model."""
+        """Sum the calls by day and model, in this order, failed attempts included.
+
+        Counts formations that began, and other work that ended, at or after ``since``.
+        """
 
     def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Yield formations and usage entries with invalid counts."""

@@ -9,6 +9,7 @@ import pytest
 
 from edenmem.errors import ContextOverflow, ProviderTimeout, StoreError
 from edenmem.models.formation import FormationStatus, Trigger
+from edenmem.models.statistics import sum_by_model
 from tests.engine.formation.conftest import World, decision, decisions, facts, reflections
 from tests.support.interposed import InterposedStore
 from tests.support.memory import add_fact
@@ -93,7 +94,11 @@ async def test_a_dry_run_shows_the_part_that_fits(world: World) -> None:
     shown = await world.form_one(dry_run=True)
     assert (shown.outcome, shown.messages, shown.split_off) == ("dry_run", 4, 4)
     assert world.formations() == []
-    [total] = [each for each in world.store.usage.sum_usage() if each.model != "fake-embedder"]
+    [total] = [
+        each
+        for each in sum_by_model(world.store.usage.usage_by_day())
+        if each.model != "fake-embedder"
+    ]
     assert total.calls == 2  # facts and reflections: the refused one cost nothing
 
 

@@ -472,8 +472,8 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.search.require_formable(scopes, model="m", dimensions=4)
     for named in ({}, {"agent_id": agent_id}):
         store.propagation.find_unpropagated(**named)
-        store.usage.sum_usage(**named, since=ago(days=7))
-    store.usage.sum_usage()
+        store.usage.usage_by_day(**named, since=ago(days=7))
+    store.usage.usage_by_day()
     store.propagation.settle_propagation(scopes[0], 1)
     list(store.cold.quiet_sessions(before=LATER, rules=None))
     for quiet in store.cold.quiet_sessions(before=LATER, rules="r"):
@@ -606,7 +606,7 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
         "scopes_of",
         "sessions_of",
     }
-    on_request = {"is_searchable", "usage_by_day", "find_damaged_usage", "repair_usage"}
+    on_request = {"is_searchable", "find_damaged_usage", "repair_usage"}
     assert public - recorder.called - for_forgetting == on_request
     seen = list(watcher.seen)
     assert {collection for _, collection, _, _ in seen} >= {
