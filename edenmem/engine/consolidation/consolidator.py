@@ -377,12 +377,10 @@ class Consolidator:
             return session.label if session else scope.owner
         return scope.owner
 
-    def _author(self, state: _State) -> str:
-        scripted = self._llm is not None and self._llm.is_scripted
-        return "scripted answers, no model" if scripted else state.model
-
     def _write(self, state: _State, draft: Draft) -> ChangeResult:
         now = self._clock()
+        is_scripted = self._llm is not None and self._llm.is_scripted
+        author = "scripted answers, no model" if is_scripted else state.model
         change = WriteConsolidation(
             scope=state.scope,
             expected_version=state.version,
@@ -391,7 +389,7 @@ class Consolidator:
             at=now,
             absorbed_ids=tuple(reflection.id for reflection in draft.taken),
             propagate=state.propagates,
-            reason=f"consolidated by {self._author(state)}",
+            reason=f"consolidated by {author}",
         )
         (result,) = self._store.changes.apply(
             ChangeSet(actor=self._actor, at=now, changes=(change,))

@@ -211,16 +211,14 @@ class Claims:
         if formation.attempts + 1 >= self._settings.attempts:
             await in_thread(lambda: self.step(formation, steps.fail, error=error, usage=usage))
             return None
-        at = as_utc(self._clock() + self._pause(formation.attempts))
+        # The pause doubles with each failure, and varies to spread workers out.
+        jitter = random.uniform(0.75, 1.25)  # noqa: S311 - not a secret
+        pause = self._settings.backoff_seconds * 2**formation.attempts * jitter
+        at = as_utc(self._clock() + timedelta(seconds=pause))
         await in_thread(
             lambda: self.step(formation, steps.release, not_before=at, error=error, usage=usage)
         )
         return at
-
-    def _pause(self, attempts: int) -> timedelta:
-        """Return a pause that doubles with each failure, varied to spread workers out."""
-        jitter = random.uniform(0.75, 1.25)  # noqa: S311 - not a secret
-        return timedelta(seconds=self._settings.backoff_seconds * 2**attempts * jitter)
 
     def _lease(self, now: datetime) -> datetime:
         return as_utc(now + timedelta(seconds=self._settings.lease_seconds))

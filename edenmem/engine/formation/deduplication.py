@@ -304,9 +304,15 @@ class Deduplicator:
 
         Makes two calls if all facts are too long for one.
         """
-        values, model = self._values(material, asked), material.quotas.fast_model
         try:
-            answer = await asker.ask("dedup", DedupAnswer, model=model, **values)
+            answer = await asker.ask(
+                "dedup",
+                DedupAnswer,
+                model=material.quotas.fast_model,
+                now=material.origin.at,
+                facts=asked,
+                fact_words=self._settings.fact_words,
+            )
         except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded, ReplayMiss):
             raise  # later calls of this run fail too: the range is kept whole
         except ProviderError as error:
@@ -319,10 +325,6 @@ class Deduplicator:
             return [], {item.number: Verdict("ADD", why) for item in asked}
         numbers = {item.number for item in asked}
         return [each for each in answer.decisions if _number(each.fact, "N") in numbers], {}
-
-    def _values(self, material: Material, asked: Sequence[ComparedFact]) -> dict[str, object]:
-        fact_words = self._settings.fact_words
-        return {"now": material.origin.at, "facts": asked, "fact_words": fact_words}
 
     async def _embed_merged(
         self, asker: Asker, compared: Sequence[ComparedFact], verdicts: Mapping[int, Verdict]

@@ -160,8 +160,10 @@ class Former:
                 report = await self._resume(
                     unfinished, session, agent, trigger, dry_run, is_time_up
                 )
-                left = await in_thread(self._count_backlog, session, agent, reach, trigger)
-                report = replace(report, left=left)
+                rest = await in_thread(
+                    self._backlogs.find, session, agent.id, limit=1, reach=reach, trigger=trigger
+                )
+                report = replace(report, left=rest.total)
             else:
                 is_begun = waiting is not None and trigger is not Trigger.THRESHOLD
                 if not backlog.total or not (is_due or is_begun or most is not None):
@@ -244,10 +246,6 @@ class Former:
         forgotten = _find_forgotten(self._store, agent.id, backlog.messages)
         messages = tuple(each for each in backlog.messages if each.id not in forgotten)
         return replace(backlog, messages=messages[:limit], total=len(messages))
-
-    def _count_backlog(self, session: Session, agent: Agent, reach: Reach, trigger: Trigger) -> int:
-        found = self._backlogs.find(session, agent.id, limit=1, reach=reach, trigger=trigger)
-        return found.total
 
     def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
         """Free the messages of all finished formations, except those of this run."""

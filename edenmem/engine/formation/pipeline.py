@@ -15,7 +15,7 @@ from edenmem.engine.formation.extraction import (
     extract_reflections,
     extract_together,
 )
-from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection, Origin
+from edenmem.engine.formation.formation_input import Material, Origin
 from edenmem.engine.formation.quotas import gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, tidy_name, transcribe
@@ -183,10 +183,16 @@ class Pipeline:
     ) -> Outcome:
         """Return the outcome of a step: the changes, and why others are rejected. Blocks."""
         quotas, origin = material.quotas, material.origin
+        limits = {quota.scope: quota.word_limit for quota in quotas.items}
+        doubted = (*map(origin.held, facts.held), *map(origin.held, reflections.held))
+        held = {each.id: each for each in doubted}.values()
         changes = [
             *plan.changes,
-            *_additions(material, reflections),
-            *_held(material, facts, reflections),
+            *(
+                AddReflection(reflection=origin.reflection(new), word_limit=limits[new.scope])
+                for new in reflections.kept
+            ),
+            *(HoldItem(held=each) for each in held),
             *(
                 removal
                 for quota in quotas.offered_for_facts
@@ -200,9 +206,12 @@ class Pipeline:
                 )
             ),
         ]
-        held = [_hold_decision(each) for each in changes if isinstance(each, HoldItem)]
+        decisions = (
+            Decision(content=each.content, action=HELD, target_id=each.id, unconfirmed=each.reasons)
+            for each in held
+        )
         return self._outcome(
-            material, changes, (*plan.decisions, *held, *facts.rejected, *reflections.rejected)
+            material, changes, (*plan.decisions, *decisions, *facts.rejected, *reflections.rejected)
         )
 
     def _outcome(
@@ -263,22 +272,3 @@ def _reflection_in(change: Change) -> tuple[Scope, str] | Change:
     if isinstance(change, AddReflection):
         return change.reflection.home, change.reflection.content
     return change
-
-
-def _additions(material: Material, reflections: Reflections) -> list[Change]:
-    limits = {quota.scope: quota.word_limit for quota in material.quotas.items}
-    return [
-        AddReflection(reflection=material.origin.reflection(new), word_limit=limits[new.scope])
-        for new in reflections.kept
-    ]
-
-
-def _held(material: Material, facts: Facts, reflections: Reflections) -> list[HoldItem]:
-    doubted: tuple[NewFact | NewReflection, ...] = (*facts.held, *reflections.held)
-    found = [material.origin.held(new) for new in doubted]
-    return [HoldItem(held=each) for each in {each.id: each for each in found}.values()]
-
-
-def _hold_decision(change: HoldItem) -> Decision:
-    held = change.held
-    return Decision(content=held.content, action=HELD, target_id=held.id, unconfirmed=held.reasons)
