@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
 from edenmem.models.formation import UsageTotal
 from edenmem.models.scope import Scope, ScopeKind
+
+_SUMS = tuple(name for name in UsageTotal.__struct_fields__ if name != "model")
 
 
 class FormedOnDay(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +25,17 @@ class UsageOnDay(UsageTotal, frozen=True, kw_only=True):
     """The calls of one model on one day."""
 
     day: str
+
+
+def sum_by_model(days: Iterable[UsageOnDay]) -> list[UsageTotal]:
+    """Sum the calls of all days by model, ordered by its name."""
+    totals: dict[str, UsageTotal] = {}
+    for day in days:
+        so_far = totals.get(day.model, UsageTotal(model=day.model))
+        totals[day.model] = UsageTotal(
+            model=day.model, **{name: getattr(so_far, name) + getattr(day, name) for name in _SUMS}
+        )
+    return [totals[model] for model in sorted(totals)]
 
 
 class KindCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.support.builders import make_agent, make_formation, make_messages, make_session
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
+from tests.support.formations import Steps
 
 EVE, ADAM = make_agent("eve"), make_agent("adam")
 
@@ -337,7 +338,7 @@ def fail_three_times(cold: Cold, name: str) -> None:
         session, list(cold.store.host.messages(session.id)), attempts=2, now=utc_now()
     )
     assert cold.store.formations.claim(formation)
-    assert cold.store.formations.fail(
+    assert Steps(cold.store).fail(
         formation.id, worker="worker-1", now=utc_now(), error="the model answered nonsense"
     )
 

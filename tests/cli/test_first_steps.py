@@ -23,6 +23,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.formations import Steps
 
 LANTERNS = "f" * 23 + "1"
 
@@ -183,7 +184,7 @@ def test_status_says_what_waits(cli: Cli) -> None:
     messages = list(store.host.messages(VISIT))
     formation = make_formation(session, messages, worker="w", now=utc_now())
     assert store.formations.claim(formation)
-    assert store.formations.release(formation.id, worker="w", now=utc_now(), error="no answer")
+    assert Steps(store).release(formation.id, worker="w", now=utc_now(), error="no answer")
     store.database.close()
     told = cli("status").ok().out
     assert "1 waiting" in told

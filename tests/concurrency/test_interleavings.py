@@ -21,7 +21,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edenmem.errors import ConflictError
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -47,6 +46,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.formations import Steps
 
 pytestmark = pytest.mark.slow
 
@@ -184,7 +184,8 @@ class Interleavings(RuleBasedStateMachine):
         held = formation.status in (FormationStatus.CLAIMED, FormationStatus.RECORDED)
         mine = held and formation.worker == worker
         until = self.clock.now + LEASE
-        assert self.store.formations.renew(formation.id, worker=worker, lease_until=until) is mine
+        renewed = Steps(self.store).renew(formation.id, worker=worker, lease_until=until)
+        assert (renewed is not None) is mine
         if mine:
             self._put(formation, lease_until=until)
 
@@ -204,9 +205,7 @@ class Interleavings(RuleBasedStateMachine):
                 free = formation.worker == worker or formation.lease_until <= now
             case _:
                 free = False
-        taken = self.store.formations.reclaim(
-            formation.id, worker=worker, now=now, lease_until=until
-        )
+        taken = Steps(self.store).claim(formation.id, worker=worker, now=now, lease_until=until)
         assert (taken is not None) is free
         if taken is not None:
             recorded = formation.status is FormationStatus.RECORDED
@@ -223,7 +222,7 @@ class Interleavings(RuleBasedStateMachine):
     def _record(self, worker: str, formation: Formation, target: int | None) -> None:
         changes = self._outcome(formation, target)
         mine = formation.status is FormationStatus.CLAIMED and formation.worker == worker
-        recorded = self.store.formations.record(
+        recorded = Steps(self.store).record(
             formation.id,
             worker=worker,
             changes=changes,
@@ -232,7 +231,7 @@ class Interleavings(RuleBasedStateMachine):
             counts={},
             now=self.clock.now,
         )
-        assert recorded is mine
+        assert (recorded is not None) is mine
         if mine:
             self._put(formation, status=FormationStatus.RECORDED, changes=changes)
 
@@ -271,14 +270,10 @@ class Interleavings(RuleBasedStateMachine):
             self._apply(formation)
 
     def _apply(self, formation: Formation) -> None:
-        if formation.status is FormationStatus.APPLIED:
-            assert self.store.formations.apply_formation(formation.id, now=self.clock.now) == []
+        results = Steps(self.store).apply(formation.id, now=self.clock.now)
+        if formation.changes is None:
+            assert results == []
             return
-        if formation.status is not FormationStatus.RECORDED or formation.changes is None:
-            with pytest.raises(ConflictError):
-                self.store.formations.apply_formation(formation.id, now=self.clock.now)
-            return
-        results = self.store.formations.apply_formation(formation.id, now=self.clock.now)
         for change, result in zip(formation.changes.changes, results, strict=True):
             match change:
                 case AddFact():
@@ -303,10 +298,10 @@ class Interleavings(RuleBasedStateMachine):
             return
         mine = formation.status is FormationStatus.CLAIMED and formation.worker == worker
         not_before = self.clock.now + timedelta(minutes=minutes) if minutes else None
-        released = self.store.formations.release(
+        released = Steps(self.store).release(
             formation.id, worker=worker, now=self.clock.now, not_before=not_before, count=count
         )
-        assert released is mine
+        assert (released is not None) is mine
         if mine:
             self._put(
                 formation,
@@ -322,10 +317,8 @@ class Interleavings(RuleBasedStateMachine):
         if formation is None:
             return
         mine = formation.status is FormationStatus.CLAIMED and formation.worker == worker
-        failed = self.store.formations.fail(
-            formation.id, worker=worker, now=self.clock.now, error="no"
-        )
-        assert failed is mine
+        failed = Steps(self.store).fail(formation.id, worker=worker, now=self.clock.now, error="no")
+        assert (failed is not None) is mine
         if mine:
             attempts = formation.attempts + 1
             self._put(formation, status=FormationStatus.FAILED, worker=None, attempts=attempts)
@@ -338,7 +331,8 @@ class Interleavings(RuleBasedStateMachine):
 
     def _retry(self, formation: Formation) -> None:
         free = formation.status is FormationStatus.FAILED and self.model.unfinished is None
-        assert self.store.formations.retry(formation.id, now=self.clock.now) is free
+        retried = Steps(self.store).retry(formation.id, now=self.clock.now)
+        assert (retried is not None) is free
         if free:
             self._put(formation, status=FormationStatus.RELEASED, attempts=0, not_before=None)
 

@@ -25,6 +25,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
+from edenmem.models.statistics import sum_by_model
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
 from tests.support.builders import NOW, change_set, make_actor, make_fact
@@ -331,7 +332,10 @@ class TestProposing:
         (request,) = llm.requests
         assert request.key == f"user/eve/anna/{TEA}"
         assert not any(fact.id in request.user + request.system for fact in facts)
-        assert [total.calls for total in cast.store.usage.sum_usage(agent_id=cast.eve.id)] == [1]
+        assert [
+            total.calls
+            for total in sum_by_model(cast.store.usage.usage_by_day(agent_id=cast.eve.id))
+        ] == [1]
 
     @pytest.mark.parametrize("behavior", [ADVERSARIAL, NONSENSE])
     async def test_an_invalid_answer_changes_nothing_and_is_reported(

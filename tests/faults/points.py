@@ -46,13 +46,11 @@ _WRITES = frozenset(
         "apply_formation",
         "cache_context",
         "claim",
-        "fail",
+        "claimed",
+        "failed",
         "put_session",
-        "reclaim",
-        "record",
-        "release",
-        "renew",
-        "retry",
+        "recorded",
+        "released",
         "set_session_status",
         "set_vectors",
         "track_access",
@@ -167,7 +165,8 @@ class FaultyStore(InterposedStore):
                 answer = method(*args, **options)
                 return iter(list(answer)) if isinstance(answer, Iterator) else answer
 
-            return self._board.call(name, work, lambda: StoreError(f"broken: {name}"))
+            called = str(args[1].status) if name == "move" else name
+            return self._board.call(called, work, lambda: StoreError(f"broken: {called}"))
 
         return operation
 

@@ -113,7 +113,7 @@ HANGS = (Mode.HANG, Mode.HANG_AND_RAISE)
 def test_a_day_without_faults_ends_the_same_when_it_is_lived_again(world: World) -> None:
     places, wanted = clean_day(world)
     operations = {place.operation for place in places}
-    assert operations >= {"claim", "record", "apply_formation", "apply", "ask facts", "ask dedup"}
+    assert operations >= {"claim", "recorded", "apply_formation", "apply", "ask facts", "ask dedup"}
     put_right(world.again())
     assert scenario.outcome(world.again()) == wanted
 
@@ -156,12 +156,12 @@ def _fault(operation: str, mode: Mode, nth: int = 1) -> Fault:
 #: What breaks on the first day, so that the operation is needed that a day without faults never
 #: comes to, and where that breaks: on the same day or on the next.
 UNTIDY = {
-    "release after a failed try": ([_fault("ask facts", Mode.RAISE_AFTER)], "release", 0),
-    "release after a time-out": ([_fault("embed", Mode.RAISE_BEFORE)], "release", 0),
-    "release after a time limit": ([_fault("ask reflections", Mode.HANG)], "release", 0),
-    "taking over what was released": ([_fault("record", Mode.RAISE_BEFORE)], "reclaim", 1),
-    "taking over from the dead": ([_fault("ask facts", Mode.KILL_BEFORE)], "reclaim", 1),
-    "the second record": ([_fault("record", Mode.KILL_BEFORE)], "record", 1),
+    "release after a failed try": ([_fault("ask facts", Mode.RAISE_AFTER)], "released", 0),
+    "release after a time-out": ([_fault("embed", Mode.RAISE_BEFORE)], "released", 0),
+    "release after a time limit": ([_fault("ask reflections", Mode.HANG)], "released", 0),
+    "taking over what was released": ([_fault("recorded", Mode.RAISE_BEFORE)], "claimed", 1),
+    "taking over from the dead": ([_fault("ask facts", Mode.KILL_BEFORE)], "claimed", 1),
+    "the second record": ([_fault("recorded", Mode.KILL_BEFORE)], "recorded", 1),
     "the facts, recorded only": (
         [_fault("apply_formation", Mode.KILL_BEFORE)],
         "apply_formation",
@@ -169,7 +169,7 @@ UNTIDY = {
     ),
     "the reflections, after the facts": (
         [_fault("ask reflections", Mode.KILL_BEFORE)],
-        "record",
+        "recorded",
         1,
     ),
     "what was recorded only": (

@@ -12,6 +12,7 @@ from edenmem.models.host import CachedContext, Message
 from edenmem.models.memory import Fact
 from tests.support.builders import NOW, ago, change_set, make_fact, make_formation
 from tests.support.forgetting import Town, make_town
+from tests.support.formations import Steps
 from tests.support.memory import applied
 from tests.support.vectors import random_unit
 
@@ -63,7 +64,7 @@ def make_leak(store: Store) -> Leak:
             ("Bruno rows.", (said[3].id,), random_unit(3, 64)),
         )
     )
-    assert store.formations.record(
+    assert Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=fact), AddFact(fact=other)),
@@ -72,7 +73,7 @@ def make_leak(store: Store) -> Leak:
         counts={},
         now=NOW,
     )
-    store.formations.apply_formation(formation.id, now=NOW)
+    Steps(store).apply(formation.id, now=NOW)
     revise(store, fact, SECRET, VECTORS[1])
     store.contexts.cache_context(
         town.lone.id,

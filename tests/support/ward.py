@@ -42,6 +42,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.embedder import FakeEmbedder
+from tests.support.formations import Steps
 
 if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
@@ -189,7 +190,7 @@ def admit(store: Store) -> Ids:
     for name in ("applied", "recorded"):
         new = make_fact(scope, f"Anna was there when it was {name}.")
         new = _with(new, embedding=EMBEDDER.vector(new.content), embedding_model=EMBEDDER.model)
-        assert store.formations.record(
+        assert Steps(store).record(
             formations[name].id,
             worker=name,
             changes=change_set(AddFact(fact=new)),
@@ -198,7 +199,7 @@ def admit(store: Store) -> Ids:
             counts={"facts": 1},
             now=NOW,
         )
-    store.formations.apply_formation(formations["applied"].id, now=NOW)
+    Steps(store).apply(formations["applied"].id, now=NOW)
     store.contexts.cache_context(
         chat.id, eve.id, CachedContext(xml="<M/>", fingerprint="f", built_at=NOW)
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Set
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from edenmem.engine.formation.former import is_free
 from edenmem.engine.formation.sharing import Backlogs
 from edenmem.engine.formation.transcript import measure_length
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, Reach, Trigger
+from edenmem.memory.formations import is_free
+from edenmem.models.formation import UNFINISHED, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import derived_id
 from edenmem.settings.schema import FormationSettings
@@ -136,7 +136,11 @@ class Assessor:
                 released = unfinished.status is FormationStatus.RELEASED
                 work: Work = "waiting" if released else "taken"
                 return Prospect(agent=agent, work=work, messages=size)
-            tokens = self._tokens_of(session, unfinished) if self._estimates else 0
+            tokens = 0
+            if self._estimates:
+                tokens = self._tokens(
+                    self._store.host.messages(session.id, ids=unfinished.message_ids)
+                )
             return Prospect(agent=agent, work="resume", messages=size, tokens=tokens)
         limit = self._settings.max_messages
         backlog = self.backlogs.find(
@@ -187,10 +191,6 @@ class Assessor:
                 )
                 yield session, sum(backlog.total for backlog in backlogs)
 
-    def _tokens_of(self, session: Session, unfinished: Formation) -> int:
-        messages = self._store.host.messages(session.id, ids=unfinished.message_ids)
-        return self._tokens(tuple(messages))
-
-    def _tokens(self, messages: Sequence[Message]) -> int:
+    def _tokens(self, messages: Iterable[Message]) -> int:
         shown = sum(measure_length(message, self._settings) for message in messages)
         return round(shown / self._settings.characters_per_token)

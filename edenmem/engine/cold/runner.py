@@ -403,17 +403,13 @@ class _Run:
             if not self._is_left_out(found.spoken, due):
                 await self._do(session, due)
         elif (
-            self._may_settle
+            # The run covers all agents, and may write.
+            (self._options.agent_id is None and not self._options.dry_run)
             and not any(each.left_to_platform for each in prospects)
             and all(each.work in ("nothing", "form") for each in prospects)
             and await self._finish(session, [each.agent.id for each in prospects if each.formed])
         ):
             await in_thread(self._store.cold.settle, session.id, seen=quiet.seen, rules=self._rules)
-
-    @property
-    def _may_settle(self) -> bool:
-        """Return whether the run covers all agents and may write."""
-        return self._options.agent_id is None and not self._options.dry_run
 
     def _count_left_out(self, prospects: Sequence[Prospect], wrong_status: bool) -> None:
         left_out: dict[Rule, int] = {}

@@ -9,8 +9,10 @@ import msgspec
 
 from edenmem.engine.cold.report import ColdReport, Tally
 from edenmem.engine.cold.runner import ColdOptions, ColdRunner, SessionWork
+from edenmem.engine.formation.claims import step
 from edenmem.engine.formation.sharing import Backlogs, InForce
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.memory.formations import retry
 from edenmem.models.formation import Formation, FormationStatus, Reading
 from edenmem.models.host import Session
 
@@ -107,10 +109,10 @@ class ColdSessions:
 
     def retry(self, formation: Formation, *, dry_run: bool = False) -> RetryReport:
         """Schedule a failed range for the next run, with a new count of attempts."""
-        why_not = None
+        why_not, now = None, self._runtime.clock()
         if formation.status is not FormationStatus.FAILED:
             why_not = f"status is {formation.status}, not failed"
-        elif not dry_run and not self._formations.retry(formation.id, now=self._runtime.clock()):
+        elif not dry_run and step(self._formations, formation, retry, now=now) is None:
             why_not = "another range of its session is unfinished"
         return RetryReport(
             id=formation.id,

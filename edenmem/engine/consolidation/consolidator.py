@@ -24,7 +24,12 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
-from edenmem.engine.scopes.overview import consolidate_at_of, most_words, word_limit_of
+from edenmem.engine.scopes.overview import (
+    consolidate_at_of,
+    most_words,
+    why_not_due,
+    word_limit_of,
+)
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.errors import (
     ConfigError,
@@ -103,10 +108,6 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over_limit(self) -> bool:
         return word_count(self.text) > self.word_limit
-
-    @property
-    def paused(self) -> bool:
-        return self.policy is not None and not self.policy.active
 
     @property
     def shown_owner(self) -> str:
@@ -303,21 +304,17 @@ class Consolidator:
         documents = self._store.memory.consolidations(scopes)
         existing = [scope for scope in scopes if scope in documents]
         policies = self._store.memory.policies(existing)
+
+        def why_not(scope: Scope, policy: Policy | None) -> str:
+            threshold = consolidate_at_of(self._store, self._settings, scope, policy)
+            pending = len(documents[scope].unabsorbed_ids)
+            return why_not_due(policy, pending, 1 if at_once else threshold)
+
         return [
             scope
             for scope in existing
-            if documents[scope].unpropagated_versions
-            or self._is_due(
-                scope, policies.get(scope), len(documents[scope].unabsorbed_ids), at_once
-            )
+            if documents[scope].unpropagated_versions or not why_not(scope, policies.get(scope))
         ]
-
-    def _is_due(self, scope: Scope, policy: Policy | None, pending: int, at_once: bool) -> bool:
-        """Return whether a scope is active and at its threshold (``at_once``: 1)."""
-        if policy is not None and not policy.active:
-            return False
-        least = 1 if at_once else consolidate_at_of(self._store, self._settings, scope, policy)
-        return pending >= least
 
     def _load(self, scope: Scope) -> _State:
         agent = self._store.host.agent(scope.agent_id)
@@ -380,12 +377,10 @@ class Consolidator:
             return session.label if session else scope.owner
         return scope.owner
 
-    def _author(self, state: _State) -> str:
-        scripted = self._llm is not None and self._llm.is_scripted
-        return "scripted answers, no model" if scripted else state.model
-
     def _write(self, state: _State, draft: Draft) -> ChangeResult:
         now = self._clock()
+        is_scripted = self._llm is not None and self._llm.is_scripted
+        author = "scripted answers, no model" if is_scripted else state.model
         change = WriteConsolidation(
             scope=state.scope,
             expected_version=state.version,
@@ -394,7 +389,7 @@ class Consolidator:
             at=now,
             absorbed_ids=tuple(reflection.id for reflection in draft.taken),
             propagate=state.propagates,
-            reason=f"consolidated by {self._author(state)}",
+            reason=f"consolidated by {author}",
         )
         (result,) = self._store.changes.apply(
             ChangeSet(actor=self._actor, at=now, changes=(change,))
@@ -514,12 +509,9 @@ def _idle(state: _State, *, force: bool, at_once: bool) -> str:
     if force:
         has_work = state.pending or (state.text.strip() and not state.unpropagated)
         return "" if has_work else "nothing_pending"
-    if state.paused:
-        return "paused"
-    if not state.pending:
-        return "nothing_pending"
-    if len(state.pending) < state.threshold and not at_once:
-        return "not_due"
+    threshold = 1 if at_once else state.threshold
+    if why_not := why_not_due(state.policy, len(state.pending), threshold):
+        return why_not
     if state.is_taken and not at_once:
         return "waiting"
     if state.failures.is_final:

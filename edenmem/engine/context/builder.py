@@ -263,23 +263,24 @@ class ContextBuilder:
         keep: bool,
         own_only: bool,
     ) -> _StandingPart:
-        session, agent = self._find(session_or_id, agent_or_id)
         now = self._clock()
-        view = current_view(self._store, session, agent, speaker=speaker, own_only=own_only)
-        # Read before everything else, so that a later change invalidates the fingerprint.
-        state = self._state(view.reads)
-        if not force_refresh:
-            cached = self._store.contexts.find_context(session.id, agent.id)
-            if cached is not None and self._is_good(cached, state, now):
-                return _StandingPart(
-                    session=session,
-                    agent=agent,
-                    xml=cached.xml,
-                    view=view,
-                    built_at=cached.built_at,
-                    cached=True,
-                )
-        xml = self._render(view.reads, view, now)
+        with self._store.database.snapshot():
+            session, agent = self._find(session_or_id, agent_or_id)
+            view = current_view(self._store, session, agent, speaker=speaker, own_only=own_only)
+            # Read before everything else, so that a later change invalidates the fingerprint.
+            state = self._state(view.reads)
+            if not force_refresh:
+                cached = self._store.contexts.find_context(session.id, agent.id)
+                if cached is not None and self._is_good(cached, state, now):
+                    return _StandingPart(
+                        session=session,
+                        agent=agent,
+                        xml=cached.xml,
+                        view=view,
+                        built_at=cached.built_at,
+                        cached=True,
+                    )
+            xml = self._render(view.reads, view, now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
         keep = keep and not own_only
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,13 +21,15 @@ from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
 from edenmem.engine.edits.user_merging import join_fact
 from edenmem.engine.embeddings.choice import settle
 from edenmem.engine.erasure.sweep import Returned, Sweep
-from edenmem.engine.formation.claims import worker_id
+from edenmem.engine.formation.claims import Claims
 from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.errors import ConfigError, ProviderError, StoreError
+from edenmem.memory.formations import release
 from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
+from edenmem.models.formation import Formation
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact, content_hash
@@ -63,7 +64,9 @@ class DoctorSession:
         self._checks = checks
         self._store = context.store
         self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
-        self._worker = worker_id()
+        self._claims = Claims(
+            context.store.formations, context.settings.formation, lambda: context.now
+        )
         # In this order: interrupted work first; duplicates before the unique indexes that reject
         # them and before hashes, which would conflict with them.
         self._actions: dict[str, tuple[str, RepairBatch]] = {
@@ -73,15 +76,13 @@ class DoctorSession:
             ),
             "recorded": (
                 "apply recorded formations",
-                self._take_over(lambda id: apply_recorded(self._store, id, now=self._context.now)),
+                self._take_over(
+                    lambda taken: apply_recorded(self._store, taken, now=self._context.now)
+                ),
             ),
             "claims": (
                 "release for the next run",
-                self._take_over(
-                    lambda id: self._store.formations.release(
-                        id, worker=self._worker, now=self._context.now, count=False
-                    )
-                ),
+                self._take_over(lambda taken: self._claims.step(taken, release, count=False)),
             ),
             "readable": ("move unreadable documents into the log", self._set_aside),
             "forgotten": ("remove for good", self._forgotten),
@@ -303,20 +304,18 @@ class DoctorSession:
 
     # -- work --------------------------------------------------------------------------------
 
-    def _take_over(self, finish: Callable[[str], object]) -> RepairBatch:
+    def _take_over(self, finish: Callable[[Formation], object]) -> RepairBatch:
         """Return the repair that finishes formations of workers that are gone."""
 
         def repair(findings: Sequence[Finding]) -> Outcome:
             refused = []
-            now, seconds = self._context.now, self._context.settings.formation.lease_seconds
             for id in _ids(findings):
-                claim = self._store.formations.reclaim(
-                    id, worker=self._worker, now=now, lease_until=now + timedelta(seconds=seconds)
-                )
-                if claim is None:
+                found = self._store.formations.formation(id)
+                taken = found and self._claims.take_over(found)
+                if taken is None:
                     refused.append(f"{id}: taken over by another worker")
                 else:
-                    finish(id)
+                    finish(taken)
             return Outcome(len(findings) - len(refused), tuple(refused))
 
         return repair

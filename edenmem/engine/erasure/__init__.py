@@ -1,4 +1,4 @@
 """Forget users, sessions, groups and agents.
 
-May import: access, consolidation, context, edits, runtime, scopes, search.
+May import: access, consolidation, context, edits, formation, runtime, scopes, search.
 """

@@ -37,6 +37,7 @@ from edenmem.engine.erasure.reports import (
     Treatment,
 )
 from edenmem.engine.erasure.survey import Survey, check_conversations, find_subject
+from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
@@ -44,7 +45,6 @@ from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
-from edenmem.models.formation import FormationStatus
 from edenmem.models.ids import derived_id
 from edenmem.models.records import AuditEntry
 from edenmem.store.protocol.store import batched
@@ -333,8 +333,8 @@ class Forgetter:
         for mention in (one.mention for one in decisions if one.treatment == "redact"):
             if mention.target_type == "formation":
                 formation = self._store.formations.formation(mention.target_id)
-                if formation is not None and formation.status is FormationStatus.RECORDED:
-                    self._store.formations.apply_formation(formation.id, now=at)
+                if formation is not None:
+                    apply_recorded(self._store, formation, now=at, is_checked=True)
 
     def _empty_copies(self, plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> int:
         """Empty copies of treated texts, and return their number.

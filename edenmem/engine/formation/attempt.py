@@ -11,6 +11,7 @@ import msgspec
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.formation.pipeline import Outcome
 from edenmem.engine.reports import FormationReport
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.models.changes import (
     AddFact,
@@ -87,21 +88,23 @@ class Attempt(msgspec.Struct, kw_only=True):
             changes = msgspec.structs.replace(changes, changes=both)
         self.changes = changes or self.changes
 
-    def list_new_facts(self, store: Store, material: Material) -> list[str]:
-        """Return the texts of this formation's new facts, without facts deleted since. Blocks."""
+    async def list_new_facts(self, store: Store, material: Material) -> list[str]:
+        """Return the texts of this formation's new facts, without facts deleted since."""
         found = self.formation.decisions
         refused = {each.content for each in found if each.action in ("REJECTED", HELD)}
         texts = [each.content for each in found if each.content not in refused]
-        if self.changes is not None and not self.results:  # a dry run, which applies nothing
-            return texts
         added = {content_hash(each.content) for each in found if each.action == "ADD"}
-        if not added:
+        if self.changes is not None or not added:  # this worker applied them just now
             return texts
-        there: set[str] = set()
-        for quota in material.quotas.items:
-            for scope in quota.changeable:
-                there.update(store.memory.facts_by_hashes(scope, tuple(added)))
-        return [text for text in texts if content_hash(text) not in added - there]
+
+        def find() -> set[str]:
+            scopes = (scope for quota in material.quotas.items for scope in quota.changeable)
+            return set().union(
+                *(store.memory.facts_by_hashes(scope, tuple(added)) for scope in scopes)
+            )
+
+        gone = added - await in_thread(find)
+        return [text for text in texts if content_hash(text) not in gone]
 
     def report(self, outcome: str, **fields: Any) -> FormationReport:
         """Return a report on the range so far."""

@@ -14,25 +14,24 @@ import secrets
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from edenmem.engine.formation.transcript import measure_length
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.runtime import Runtime
-from edenmem.models.formation import (
-    UNFINISHED,
-    CallUsage,
-    Formation,
-    FormationStatus,
-    Trigger,
-)
+from edenmem.memory import formations as steps
+from edenmem.models.formation import UNFINISHED, CallUsage, Formation, FormationStatus, Trigger
 from edenmem.models.host import Message
 from edenmem.models.ids import as_utc, new_id
 from edenmem.settings.schema import FormationSettings
+from edenmem.store.protocol.formations import Formations
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+#: Maximum attempts at one step while others change the formation.
+_TRIES = 5
 
 
 class LeaseLost(Exception):
@@ -71,6 +70,29 @@ def halve(
     return messages[:count], messages[count:]
 
 
+def step(
+    formations: Formations,
+    known: Formation,
+    rule: Callable[Concatenate[Formation, P], Formation | None],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Formation | None:
+    """Take a step of `edenmem.memory.formations`; return the next state. Blocks.
+
+    If the formation is in another state than ``known``, the rule decides again. Returns None if the
+    step is not possible, or if others change the formation all the time.
+    """
+    for _ in range(_TRIES):
+        after = rule(known, *args, **kwargs)
+        if after is None or formations.move(known, after):
+            return after
+        found = formations.formation(known.id)
+        if found is None:
+            return None
+        known = found
+    return None
+
+
 class Claim(msgspec.Struct, frozen=True):
     """A formation that a worker has claimed, and the key of its answers (`LLMRequest`)."""
 
@@ -81,15 +103,22 @@ class Claim(msgspec.Struct, frozen=True):
 class Claims:
     """The claims of one worker."""
 
-    def __init__(self, runtime: Runtime, *, worker: str | None = None) -> None:
+    def __init__(
+        self,
+        formations: Formations,
+        settings: FormationSettings,
+        clock: Callable[[], datetime],
+        *,
+        worker: str | None = None,
+    ) -> None:
         self.worker = worker or worker_id()
-        self._store = runtime.store
-        self._settings = runtime.settings.formation
-        self._clock = runtime.clock
+        self._formations = formations
+        self._settings = settings
+        self._clock = clock
 
     def find_unfinished(self, session_id: str, agent_id: str) -> Formation | None:
         """Find the formation that blocks a new one, without its changes. Blocks."""
-        found = self._store.formations.list_formations(
+        found = self._formations.list_formations(
             session_id=session_id, agent_id=agent_id, statuses=UNFINISHED, limit=1
         )
         return next(iter(found), None)
@@ -99,9 +128,7 @@ class Claims:
     ) -> Formation:
         """Return an unclaimed formation of these messages with the next number. Blocks."""
         now = self._clock()
-        last = self._store.formations.list_formations(
-            session_id=session_id, agent_id=agent_id, limit=1
-        )
+        last = self._formations.list_formations(session_id=session_id, agent_id=agent_id, limit=1)
         return Formation(
             id=new_id(now),
             session_id=session_id,
@@ -117,19 +144,27 @@ class Claims:
             lease_until=self._lease(now),
         )
 
+    def step(
+        self,
+        known: Formation,
+        rule: Callable[Concatenate[Formation, str, datetime, P], Formation | None],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Formation | None:
+        """Take a step now, as this worker; see `step`. Blocks."""
+        return step(self._formations, known, rule, self.worker, self._clock(), *args, **kwargs)
+
     def take_over(self, formation: Formation, *, forced: bool = False) -> Formation | None:
         """Claim an unfinished formation for this worker; None if it is not free. Blocks.
 
-        ``forced``: even if it was released and waits for its next attempt.
+        Moves the platform's cursor past it, which an old copy may have put back. ``forced``: even
+        if it was released and waits for its next attempt.
         """
-        now = self._clock()
-        return self._store.formations.reclaim(
-            formation.id,
-            worker=self.worker,
-            now=now,
-            lease_until=self._lease(now),
-            forced=forced,
-        )
+        lease_until = self._lease(self._clock())
+        taken = self.step(formation, steps.claim, lease_until=lease_until, forced=forced)
+        if taken is not None:
+            self._formations.advance_cursor(taken.session_id)
+        return taken
 
     async def take(self, work: Callable[[], Claim | None]) -> Claim | None:
         """Run ``work``, which blocks and claims; give the claim back if the task is cancelled."""
@@ -149,7 +184,7 @@ class Claims:
             LeaseLost: another worker has the claim.
         """
         working = asyncio.create_task(work)
-        renewing = asyncio.create_task(self._renew(formation.id))
+        renewing = asyncio.create_task(self._renew(formation))
         try:
             await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -166,59 +201,34 @@ class Claims:
     ) -> None:
         """Release the range for an immediate retry, without counting an attempt."""
         await in_thread(
-            self._store.formations.release,
-            formation.id,
-            worker=self.worker,
-            now=self._clock(),
-            error=error,
-            count=False,
-            usage=usage,
+            lambda: self.step(formation, steps.release, error=error, count=False, usage=usage)
         )
 
     async def count_failure(
         self, formation: Formation, error: str, usage: Sequence[CallUsage]
     ) -> datetime | None:
         """Count a failed attempt; return when to retry, or None after the last attempt."""
-        now = self._clock()
         if formation.attempts + 1 >= self._settings.attempts:
-            await in_thread(
-                self._store.formations.fail,
-                formation.id,
-                worker=self.worker,
-                now=now,
-                error=error,
-                usage=usage,
-            )
+            await in_thread(lambda: self.step(formation, steps.fail, error=error, usage=usage))
             return None
-        not_before = as_utc(now + self._pause(formation.attempts))
-        await in_thread(
-            self._store.formations.release,
-            formation.id,
-            worker=self.worker,
-            now=now,
-            not_before=not_before,
-            error=error,
-            usage=usage,
-        )
-        return not_before
-
-    def _pause(self, attempts: int) -> timedelta:
-        """Return a pause that doubles with each failure, varied to spread workers out."""
+        # The pause doubles with each failure, and varies to spread workers out.
         jitter = random.uniform(0.75, 1.25)  # noqa: S311 - not a secret
-        return timedelta(seconds=self._settings.backoff_seconds * 2**attempts * jitter)
+        pause = self._settings.backoff_seconds * 2**formation.attempts * jitter
+        at = as_utc(self._clock() + timedelta(seconds=pause))
+        await in_thread(
+            lambda: self.step(formation, steps.release, not_before=at, error=error, usage=usage)
+        )
+        return at
 
     def _lease(self, now: datetime) -> datetime:
         return as_utc(now + timedelta(seconds=self._settings.lease_seconds))
 
-    async def _renew(self, formation_id: str) -> None:
+    async def _renew(self, formation: Formation) -> None:
         """Renew the lease at a third of its time; return when it is lost."""
-        while True:
+        held: Formation | None = formation
+        while held is not None:
             await asyncio.sleep(self._settings.lease_seconds / 3)
-            lease_until = self._lease(self._clock())
-            if not await in_thread(
-                self._store.formations.renew,
-                formation_id,
-                worker=self.worker,
-                lease_until=lease_until,
-            ):
-                return
+            until = self._lease(self._clock())
+            held = await in_thread(
+                step, self._formations, held, steps.renew, self.worker, lease_until=until
+            )

@@ -210,8 +210,8 @@ class Deduplicator:
         known: dict[NewFact, Fact] = {}
         for scope, group in _by_scope(facts).items():
             hashes = {content_hash(fact.content): fact for fact in group}
-            for place in (scope, *quotas.of(scope).others):
-                found = self._store.memory.facts_by_hashes(place, tuple(hashes))
+            for each in (scope, *quotas.of(scope).others):
+                found = self._store.memory.facts_by_hashes(each, tuple(hashes))
                 for digest, existing in found.items():
                     known[hashes.pop(digest)] = existing
         return known
@@ -234,7 +234,7 @@ class Deduplicator:
         near = await self._near(facts, vectors, quotas)
         numbers: dict[str, int] = {}
         compared: list[ComparedFact] = []
-        for place, (fact, vector) in enumerate(zip(facts, vectors, strict=True)):
+        for number, (fact, vector) in enumerate(zip(facts, vectors, strict=True), 1):
             neighbors = tuple(
                 Neighbor(
                     number=numbers.setdefault(existing.id, len(numbers) + 1),
@@ -244,7 +244,7 @@ class Deduplicator:
                 )
                 for existing in near.get(fact, ())
             )
-            compared.append(ComparedFact(place + 1, fact, vector, neighbors))
+            compared.append(ComparedFact(number, fact, vector, neighbors))
         return compared
 
     async def _near(
@@ -257,17 +257,18 @@ class Deduplicator:
 
         def search(scope: Scope, group: Sequence[NewFact]) -> dict[NewFact, list[Fact]]:
             queries = [vector for fact in group if (vector := vector_of[fact]) is not None]
-            places = quotas.of(scope).changeable
-            lists = self._store.search.semantic_candidates(
-                FactFilter(scopes=places),
-                queries,
-                model=model,
-                limit=self._settings.dedup_neighbors,
-                floor=scale_of(model).fit(self._settings.dedup_floor),
-            )
-            near = [[one.fact_id for one in found] for found in lists]
-            ids = tuple({fact_id for found in near for fact_id in found})
-            existing = self._store.memory.facts_by_ids(places, ids) if ids else {}
+            scopes = quotas.of(scope).changeable
+            with self._store.database.snapshot():
+                lists = self._store.search.semantic_candidates(
+                    FactFilter(scopes=scopes),
+                    queries,
+                    model=model,
+                    limit=self._settings.dedup_neighbors,
+                    floor=scale_of(model).fit(self._settings.dedup_floor),
+                )
+                near = [[one.fact_id for one in found] for found in lists]
+                ids = tuple({fact_id for found in near for fact_id in found})
+                existing = self._store.memory.facts_by_ids(scopes, ids) if ids else {}
             return {
                 fact: [existing[fact_id] for fact_id in found if fact_id in existing]
                 for fact, found in zip(group, near, strict=True)
@@ -303,9 +304,15 @@ class Deduplicator:
 
         Makes two calls if all facts are too long for one.
         """
-        values, model = self._values(material, asked), material.quotas.fast_model
         try:
-            answer = await asker.ask("dedup", DedupAnswer, model=model, **values)
+            answer = await asker.ask(
+                "dedup",
+                DedupAnswer,
+                model=material.quotas.fast_model,
+                now=material.origin.at,
+                facts=asked,
+                fact_words=self._settings.fact_words,
+            )
         except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded, ReplayMiss):
             raise  # later calls of this run fail too: the range is kept whole
         except ProviderError as error:
@@ -318,10 +325,6 @@ class Deduplicator:
             return [], {item.number: Verdict("ADD", why) for item in asked}
         numbers = {item.number for item in asked}
         return [each for each in answer.decisions if _number(each.fact, "N") in numbers], {}
-
-    def _values(self, material: Material, asked: Sequence[ComparedFact]) -> dict[str, object]:
-        fact_words = self._settings.fact_words
-        return {"now": material.origin.at, "facts": asked, "fact_words": fact_words}
 
     async def _embed_merged(
         self, asker: Asker, compared: Sequence[ComparedFact], verdicts: Mapping[int, Verdict]

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from edenmem.acceptance.conversation import SourceMessage
-from edenmem.acceptance.evidence import Candidate
+from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.form import has_fence
 from edenmem.acceptance.rules import find_user_named
 from edenmem.acceptance.texts import contains, fold
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
-from edenmem.engine.formation.review import Review, review
+from edenmem.engine.formation.review import Review, assess, verify
 from edenmem.engine.runtime.answers import (
     ExtractedFact,
     FactsAnswer,
@@ -132,7 +132,7 @@ async def _extract(
 
     Reflections do not repeat ``known`` facts or facts of the same answer.
     """
-    quotas, evidence = material.quotas, material.evidence
+    quotas = material.quotas
     model = quotas.slow_model if kind is ReflectionsAnswer else quotas.fast_model
     values = {**own_values, **material.prompt_values}
     answer = await asker.ask(task, kind, model=model, **values)
@@ -146,20 +146,22 @@ async def _extract(
         case SingleAnswer():
             items, parts = answer.facts, answer.reflections
 
-    def propose() -> tuple[_Facts, _Reflections]:
-        return (
-            _propose_facts(items, material, settings),
-            _propose_reflections(parts, material, settings),
+    facts, refused_facts = _propose_facts(items, material, settings)
+    thoughts, refused_thoughts = _propose_reflections(parts, material, settings)
+    candidates = [*(each.candidate for each in facts), *(each.candidate for each in thoughts)]
+
+    def read() -> tuple[Evidence, list[Review]]:
+        memory = () if kind is FactsAnswer else tuple(each.memory for each in quotas.items)
+        evidence = msgspec.structs.replace(
+            material.evidence,
+            memory=tuple(filter(None, memory)),
+            template=render_own_words(task, **values),
         )
+        return evidence, assess(candidates, evidence, settings)
 
     # In a thread: reading a long range must not block other sessions.
-    (facts, refused_facts), (thoughts, refused_thoughts) = await in_thread(propose)
-    if kind is not FactsAnswer:
-        memory = tuple(quota.memory for quota in quotas.items if quota.memory)
-        evidence = msgspec.structs.replace(evidence, memory=memory)
-    evidence = msgspec.structs.replace(evidence, template=render_own_words(task, **values))
-    candidates = [*(each.candidate for each in facts), *(each.candidate for each in thoughts)]
-    reviews = await review(asker, material, candidates, evidence, settings, model=model)
+    evidence, reviews = await in_thread(read)
+    reviews = await verify(asker, material, candidates, evidence, reviews, settings, model=model)
     count = len(facts)
     kept = _keep_facts(facts, reviews[:count], refused_facts, material)
     known = [*known, *(fact.content for fact in kept.kept)]

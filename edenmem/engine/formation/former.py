@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from edenmem.engine.formation.attempt import Attempt
-from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range, halve
+from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range, halve, step
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.formation.pipeline import Outcome, Pipeline
 from edenmem.engine.formation.recheck import apply_recorded, recheck
@@ -49,6 +49,7 @@ from edenmem.errors import (
     StoreReadOnly,
     UnavailableError,
 )
+from edenmem.memory.formations import is_free, narrow, record, supersede
 from edenmem.models.forgetting import block
 from edenmem.models.formation import CallUsage, Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
@@ -81,6 +82,15 @@ class RangeTimedOut(ProviderError):
     """A model that answers other requests did not answer about this range in time."""
 
 
+class _Look(NamedTuple):
+    """The work on a session: an unfinished formation, or a backlog, and the reach from now on."""
+
+    unfinished: Formation | None
+    backlog: Backlog
+    reach: Reach
+    is_due: bool = False
+
+
 class Former:
     """Forms memories of sessions, as one worker."""
 
@@ -90,7 +100,9 @@ class Former:
         self._llm = runtime.llm
         self._embedder = runtime.embedder
         self._clock = runtime.clock
-        self._claims = Claims(runtime, worker=worker)
+        self._claims = Claims(
+            runtime.store.formations, runtime.settings.formation, runtime.clock, worker=worker
+        )
         self._backlogs = Backlogs(runtime)
         self._pipeline = Pipeline(runtime)
 
@@ -100,10 +112,10 @@ class Former:
         """Return whether `form` would have something to do now."""
         if session.incognito:
             return False
-        unfinished, backlog, _ = await in_thread(self._look, session, agent, Reach.WAITING, trigger)
-        if unfinished is not None:
-            return is_free(unfinished, self._clock(), forced=trigger is Trigger.FORCED)
-        return await in_thread(self._backlogs.is_due, session, agent, backlog, trigger)
+        found = await in_thread(self._look, session, agent, Reach.WAITING, trigger)
+        if found.unfinished is not None:
+            return is_free(found.unfinished, self._clock(), forced=trigger is Trigger.FORCED)
+        return found.is_due
 
     @observed("formation", after=lambda reports: _details(reports), level=logging.INFO)
     async def form(
@@ -136,30 +148,25 @@ class Former:
         """
         if session.incognito:
             return [self._report(session, agent, "incognito")]
-        if not dry_run and trigger is not Trigger.THRESHOLD:
-            await in_thread(self._advance_cursor, session)
         reports: list[FormationReport] = []
         waiting: int | None = None  # messages at the time of the first range
         most: int | None = None  # messages that fit into a model's context
         while waiting is None or waiting > 0:
             formed = None if dry_run else {report.formation_id for report in reports}
-            unfinished, backlog, reach = await in_thread(
+            unfinished, backlog, reach, is_due = await in_thread(
                 self._look, session, agent, reach, trigger, supersede_but=formed
             )
             if unfinished is not None:
                 report = await self._resume(
                     unfinished, session, agent, trigger, dry_run, is_time_up
                 )
-                left = await in_thread(self._count_backlog, session, agent, reach, trigger)
-                report = msgspec.structs.replace(report, left=left)
+                rest = await in_thread(
+                    self._backlogs.find, session, agent.id, limit=1, reach=reach, trigger=trigger
+                )
+                report = replace(report, left=rest.total)
             else:
-                begun = most is not None or (
-                    waiting is not None and trigger is not Trigger.THRESHOLD
-                )
-                begun = begun or await in_thread(
-                    self._backlogs.is_due, session, agent, backlog, trigger
-                )
-                if not backlog.total or not begun:
+                is_begun = waiting is not None and trigger is not Trigger.THRESHOLD
+                if not backlog.total or not (is_due or is_begun or most is not None):
                     idle = self._report(
                         session,
                         agent,
@@ -169,7 +176,7 @@ class Former:
                         left_to_platform=backlog.left_to_platform,
                     )
                     return reports or [idle]
-                backlog = msgspec.structs.replace(backlog, messages=backlog.messages[:most])
+                backlog = replace(backlog, messages=backlog.messages[:most])
                 report = await self._begin(
                     backlog, session, agent, trigger, dry_run, reach, is_time_up
                 )
@@ -192,11 +199,6 @@ class Former:
         """Return a report on a session without a formed range."""
         return FormationReport(session_id=session.id, agent_id=agent.id, outcome=outcome, **fields)
 
-    def _advance_cursor(self, session: Session) -> None:
-        """Move a cursor forward that the platform put back. Blocks."""
-        if self._backlogs.in_force.shared:
-            self._store.formations.advance_cursor(session.id)
-
     def _look(
         self,
         session: Session,
@@ -205,20 +207,26 @@ class Former:
         trigger: Trigger,
         *,
         supersede_but: Set[str | None] | None = None,
-    ) -> tuple[Formation | None, Backlog, Reach]:
-        """Return unfinished work, or else the backlog, and the reach from now on.
+    ) -> _Look:
+        """Return unfinished work, or else the backlog. Blocks.
 
-        Supersedes formations to repeat, except those of this run; None for no formations. Blocks.
+        Supersedes formations to repeat, except those of this run; None to write nothing. Before the
+        first range of a run it moves a cursor forward that the platform put back.
         """
+        is_first = supersede_but is not None and not supersede_but
+        if is_first and trigger is not Trigger.THRESHOLD and self._backlogs.in_force.shared:
+            self._store.formations.advance_cursor(session.id)
         unfinished = self._claims.find_unfinished(session.id, agent.id)
         if unfinished is not None:
-            return unfinished, Backlog(messages=(), total=0), reach
+            return _Look(unfinished, Backlog(messages=(), total=0), reach)
         if reach.own and supersede_but is not None:
             require_llm(self._llm)
             self._supersede(session, agent, supersede_but)
             reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
         may_write = supersede_but is not None
-        return None, self._backlog(session, agent, reach, trigger, note=may_write), reach
+        backlog = self._backlog(session, agent, reach, trigger, note=may_write)
+        is_due = self._backlogs.is_due(session, agent, backlog, trigger)
+        return _Look(None, backlog, reach, is_due)
 
     def _backlog(
         self, session: Session, agent: Agent, reach: Reach, trigger: Trigger, *, note: bool
@@ -237,11 +245,7 @@ class Former:
         # Whole, since the erased messages may exceed one range.
         forgotten = _find_forgotten(self._store, agent.id, backlog.messages)
         messages = tuple(each for each in backlog.messages if each.id not in forgotten)
-        return msgspec.structs.replace(backlog, messages=messages[:limit], total=len(messages))
-
-    def _count_backlog(self, session: Session, agent: Agent, reach: Reach, trigger: Trigger) -> int:
-        found = self._backlogs.find(session, agent.id, limit=1, reach=reach, trigger=trigger)
-        return found.total
+        return replace(backlog, messages=messages[:limit], total=len(messages))
 
     def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
         """Free the messages of all finished formations, except those of this run."""
@@ -254,7 +258,8 @@ class Former:
             if formation.id not in but:
                 said = tuple(self._store.host.messages(session.id, ids=formation.message_ids))
                 keep = _find_forgotten(self._store, agent.id, said)
-                self._store.formations.supersede(formation.id, keep=tuple(keep), now=self._clock())
+                keep |= self._store.formations.find_blocked(formation.message_ids)
+                step(self._store.formations, formation, supersede, keep=keep, now=self._clock())
 
     # -- one range ---------------------------------------------------------------------------
 
@@ -286,7 +291,8 @@ class Former:
 
         def take_over() -> Claim | None:
             key = self._answer_key(unfinished, session, agent, Reach.WAITING)
-            taken = unfinished if dry_run else self._claims.take_over(unfinished, forced=forced)
+            known = attempt.formation
+            taken = known if dry_run else self._claims.take_over(known, forced=forced)
             return None if taken is None else Claim(taken, key)
 
         claim = await self._claims.take(take_over)
@@ -309,10 +315,10 @@ class Former:
         recorded = formations.formation(attempt.formation.id) or attempt.formation
         attempt.add(recorded.changes, recorded.decisions)
         if not dry_run:
-            now = self._clock()
-            results = apply_recorded(self._store, recorded.id, now=now, worker=worker)
+            attempt.formation, results = apply_recorded(
+                self._store, recorded, now=self._clock(), worker=worker
+            )
             attempt.results = tuple(results)
-            attempt.formation = formations.formation(recorded.id) or recorded
 
     async def _begin(
         self,
@@ -329,8 +335,9 @@ class Former:
         left = backlog.total - len(messages)
 
         def open_new() -> Claim | None:
-            draft = self._claims.draft(session.id, agent.id, trigger, messages)
-            claim = Claim(draft, self._answer_key(draft, session, agent, reach))
+            with self._store.database.snapshot():
+                draft = self._claims.draft(session.id, agent.id, trigger, messages)
+                claim = Claim(draft, self._answer_key(draft, session, agent, reach))
             if dry_run:
                 return claim
             if self._store.formations.claim(draft):
@@ -356,7 +363,7 @@ class Former:
             left_to_platform=backlog.left_to_platform if trigger is Trigger.FORCED else 0,
         )
         report = await self._perform(attempt, claim.key, session, agent, dry_run)
-        return msgspec.structs.replace(report, left=left + attempt.split_off)
+        return replace(report, left=left + attempt.split_off)
 
     def _open_for_others(self, session: Session, agent: Agent, trigger: Trigger) -> None:
         """Open a formation for each other agent: the claim moved the cursor for all. Blocks."""
@@ -377,9 +384,7 @@ class Former:
                 messages = choose_range(backlog.messages, self._settings.formation)
                 draft = self._claims.draft(session.id, other, trigger, messages)
                 self._store.formations.claim(
-                    msgspec.structs.replace(
-                        draft, status=FormationStatus.RELEASED, worker=None, lease_until=None
-                    )
+                    replace(draft, status=FormationStatus.RELEASED, worker=None, lease_until=None)
                 )
 
     def _leave_out_read(self, attempt: Attempt, dry_run: bool) -> None:
@@ -392,18 +397,7 @@ class Former:
             return
         attempt.read_twice = len(found) - len(attempt.messages)
         if attempt.messages and not (dry_run or formation.next_step):
-            ids = tuple(message.id for message in attempt.messages)
-            last = attempt.messages[-1].created_at
-            self._store.formations.narrow(
-                formation.id,
-                worker=self._claims.worker,
-                message_ids=ids,
-                last_message_at=last,
-                now=self._clock(),
-            )
-            attempt.formation = msgspec.structs.replace(
-                formation, message_ids=ids, last_message_at=last
-            )
+            self._narrow(attempt, attempt.messages, dry_run=False)
 
     async def _perform(
         self,
@@ -525,6 +519,7 @@ class Former:
                 parts = halve(attempt.messages or (), self._settings.formation)
                 if len(parts) > 1:
                     if await in_thread(self._narrow, attempt, parts[0], dry_run):
+                        attempt.split_off += len(parts[1])
                         continue
                     raise LeaseLost(attempt.formation.id) from error
                 smaller = pipeline.smaller(material)
@@ -535,21 +530,17 @@ class Former:
 
     def _narrow(self, attempt: Attempt, messages: Sequence[Message], dry_run: bool) -> bool:
         """Limit a formation to these messages; False if another worker has claimed it. Blocks."""
-        formation, ids = attempt.formation, tuple(message.id for message in messages)
-        last = messages[-1].created_at
-        if not dry_run and not self._store.formations.narrow(
-            formation.id,
-            worker=self._claims.worker,
-            message_ids=ids,
-            last_message_at=last,
-            now=self._clock(),
-        ):
+        ids, last = tuple(message.id for message in messages), messages[-1].created_at
+        narrowed: Formation | None
+        if dry_run:
+            narrowed = replace(attempt.formation, message_ids=ids, last_message_at=last)
+        else:
+            narrowed = self._claims.step(
+                attempt.formation, narrow, message_ids=ids, last_message_at=last
+            )
+        if narrowed is None:
             return False
-        attempt.split_off += len(attempt.messages or ()) - len(messages)
-        attempt.messages = messages
-        attempt.formation = msgspec.structs.replace(
-            formation, message_ids=ids, last_message_at=last
-        )
+        attempt.formation, attempt.messages = narrowed, messages
         return True
 
     async def _form_reflections(
@@ -572,7 +563,7 @@ class Former:
         if not material.is_worth_asking:
             return pipeline.find_nothing(material)
         try:
-            new_facts = await in_thread(attempt.list_new_facts, self._store, material)
+            new_facts = await attempt.list_new_facts(self._store, material)
             return await pipeline.form_reflections(asker, material, new_facts)
         except ContextOverflow as error:
             parts = halve(messages, self._settings.formation)
@@ -615,21 +606,20 @@ class Former:
         if checked.skip:
             kept = outcome.changes.without(checked.skip)
             outcome = Outcome(kept, (*outcome.decisions, *checked.decisions))
-        recorded = self._store.formations.record(
-            formation.id,
-            worker=worker,
+        recorded = self._claims.step(
+            formation,
+            record,
             changes=outcome.changes,
             decisions=outcome.decisions,
             usage=attempt.new_usage,
             counts=attempt.count(outcome),
-            now=self._clock(),
             next_step=next_step,
         )
-        if not recorded:
+        if recorded is None:
             return False
         attempt.note(outcome, next_step=next_step)
-        results = self._store.formations.apply_formation(
-            formation.id, now=self._clock(), worker=worker
+        attempt.formation, results = apply_recorded(
+            self._store, recorded, now=self._clock(), worker=worker, is_checked=True
         )
         attempt.results = (*attempt.results, *results)
         return True
@@ -717,17 +707,3 @@ def _may_be_its_fault(error: EdenmemError) -> bool:
     if not isinstance(error, ProviderError) or isinstance(error, _NOT_ITS_FAULT):
         return False
     return isinstance(error, ProviderAnswerInvalid) or not error.retryable
-
-
-def is_free(unfinished: Formation, now: datetime, *, forced: bool = False) -> bool:
-    """Return whether an unfinished formation may be continued.
-
-    ``forced`` skips the pause after a failed attempt, but not another worker's lease.
-    """
-    match unfinished.status:
-        case FormationStatus.RELEASED:
-            return forced or unfinished.not_before is None or unfinished.not_before <= now
-        case FormationStatus.CLAIMED:
-            return unfinished.lease_until is None or unfinished.lease_until <= now
-        case _:
-            return True

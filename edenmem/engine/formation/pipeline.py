@@ -15,7 +15,7 @@ from edenmem.engine.formation.extraction import (
     extract_reflections,
     extract_together,
 )
-from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection, Origin
+from edenmem.engine.formation.formation_input import Material, Origin
 from edenmem.engine.formation.quotas import gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, tidy_name, transcribe
@@ -23,19 +23,15 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import in_database, retention_changes
-from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes, still_open
+from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes
 from edenmem.models.changes import (
-    AddFact,
     AddReflection,
     Change,
     ChangeSet,
     HoldItem,
-    RemoveFact,
-    ReviseFact,
 )
 from edenmem.models.formation import HELD, Decision, Formation
 from edenmem.models.host import Agent, Message, Session
-from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
 #: Minimum length in characters of the parts in which a conversation is shown.
@@ -167,14 +163,15 @@ class Pipeline:
         messages: Sequence[Message] | None,
     ) -> Material:
         """Read what a formation needs, and check that its facts can be stored. Blocks."""
-        material = self._material(formation, session, agent, messages)
-        if material.is_worth_asking:
-            quotas = material.quotas.for_facts
-            self._deduplicator.demand_store([quota.scope for quota in quotas])
-            if self._embedder is not None:
-                is_compared = self._settings.formation.dedup
-                places = [quota.changeable for quota in quotas if is_compared]
-                demand_comparable(self._store, self._settings, self._embedder.model, places)
+        with self._store.database.snapshot():
+            material = self._material(formation, session, agent, messages)
+            if material.is_worth_asking:
+                quotas = material.quotas.for_facts
+                self._deduplicator.demand_store([quota.scope for quota in quotas])
+                if self._embedder is not None:
+                    is_compared = self._settings.formation.dedup
+                    places = [quota.changeable for quota in quotas if is_compared]
+                    demand_comparable(self._store, self._settings, self._embedder.model, places)
         return material
 
     def _conclude(
@@ -184,15 +181,18 @@ class Pipeline:
         facts: Facts,
         reflections: Reflections,
     ) -> Outcome:
-        """Return the outcome of a step: allowed changes, and why others are rejected. Blocks.
-
-        A scope may have been paused or switched off during the calls.
-        """
+        """Return the outcome of a step: the changes, and why others are rejected. Blocks."""
         quotas, origin = material.quotas, material.origin
+        limits = {quota.scope: quota.word_limit for quota in quotas.items}
+        doubted = (*map(origin.held, facts.held), *map(origin.held, reflections.held))
+        held = {each.id: each for each in doubted}.values()
         changes = [
             *plan.changes,
-            *_additions(material, reflections),
-            *_held(material, facts, reflections),
+            *(
+                AddReflection(reflection=origin.reflection(new), word_limit=limits[new.scope])
+                for new in reflections.kept
+            ),
+            *(HoldItem(held=each) for each in held),
             *(
                 removal
                 for quota in quotas.offered_for_facts
@@ -206,15 +206,12 @@ class Pipeline:
                 )
             ),
         ]
-        open_ = still_open(self._store, material.agent.id, _list_changeable(material))
-        changes = [_still_possible(each, open_) for each in changes]
-        late = [_reject_late(each) for each in changes if not _is_wanted(each, open_)]
-        changes = [each for each in changes if _is_wanted(each, open_)]
-        held = [_hold_decision(each) for each in changes if isinstance(each, HoldItem)]
+        decisions = (
+            Decision(content=each.content, action=HELD, target_id=each.id, unconfirmed=each.reasons)
+            for each in held
+        )
         return self._outcome(
-            material,
-            changes,
-            (*plan.decisions, *held, *facts.rejected, *reflections.rejected, *late),
+            material, changes, (*plan.decisions, *decisions, *facts.rejected, *reflections.rejected)
         )
 
     def _outcome(
@@ -275,62 +272,3 @@ def _reflection_in(change: Change) -> tuple[Scope, str] | Change:
     if isinstance(change, AddReflection):
         return change.reflection.home, change.reflection.content
     return change
-
-
-def _additions(material: Material, reflections: Reflections) -> list[Change]:
-    limits = {quota.scope: quota.word_limit for quota in material.quotas.items}
-    return [
-        AddReflection(reflection=material.origin.reflection(new), word_limit=limits[new.scope])
-        for new in reflections.kept
-    ]
-
-
-def _held(material: Material, facts: Facts, reflections: Reflections) -> list[HoldItem]:
-    doubted: tuple[NewFact | NewReflection, ...] = (*facts.held, *reflections.held)
-    found = [material.origin.held(new) for new in doubted]
-    return [HoldItem(held=each) for each in {each.id: each for each in found}.values()]
-
-
-def _hold_decision(change: HoldItem) -> Decision:
-    held = change.held
-    return Decision(content=held.content, action=HELD, target_id=held.id, unconfirmed=held.reasons)
-
-
-def _list_changeable(material: Material) -> tuple[Scope, ...]:
-    return tuple(scope for quota in material.quotas.items for scope in quota.changeable)
-
-
-def _still_possible(change: Change, open_: frozenset[Scope]) -> Change:
-    """Return the change, or an addition to its own scope instead.
-
-    The latter if the scope of another account was paused in the meantime.
-    """
-    match change:
-        case ReviseFact(scope=scope, or_add=Fact() as fact) if scope != fact.home:
-            return change if scope in open_ else AddFact(fact=fact, reason=change.reason)
-        case _:
-            return change
-
-
-def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
-    """Return whether a change is still allowed; marking as private always is."""
-    match change:
-        case AddFact(fact=fact):
-            return fact.home in open_
-        case AddReflection(reflection=added) | HoldItem(held=added):
-            return added.home in open_
-        case ReviseFact(scope=scope) | RemoveFact(scope=scope):
-            return scope in open_
-        case _:
-            return True
-
-
-def _reject_late(change: Change) -> Decision:
-    """Return why a change is not made."""
-    match change:
-        case AddFact(fact=made) | AddReflection(reflection=made) | HoldItem(held=made):
-            content = made.content
-        case _:
-            content = getattr(change, "content", "")
-    why = "the scope was paused or switched off in the meantime"
-    return Decision(content=content, action="REJECTED", reason=why)

@@ -15,7 +15,7 @@ from edenmem.engine.formation.transcript import tidy_name
 from edenmem.engine.scopes.overview import fact_buffer_max_of, word_limit_of
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.models.host import Agent
-from edenmem.models.memory import Consolidation, Policy, Reflection
+from edenmem.models.memory import Consolidation
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -139,65 +139,35 @@ def gather_quotas(
     texts = store.memory.consolidations((*scopes, *owned))
     facts = item_limit(settings.formation.facts_per_scope, characters, settings.formation)
     thoughts = item_limit(settings.formation.reflections_per_scope, characters, settings.formation)
-    items = tuple(
-        _build_quota(
-            scope,
+    items = []
+    for scope in scopes:
+        policy, text = policies.get(scope), texts.get(scope)
+        others = tuple(each for each in owned if each != scope and scope in owned)
+        quota = ScopeQuota(
+            scope=scope,
             heading=_heading(scope, view),
-            policy=policies.get(scope),
-            word_limit=word_limit_of(store, settings, scope, policies.get(scope), texts.get(scope)),
-            fact_buffer_max=fact_buffer_max_of(settings, scope, policies.get(scope)),
-            text=texts.get(scope),
-            pending=store.memory.pending(scope),
             max_facts=facts if scope in view.writes_facts else 0,
             max_reflections=thoughts if scope in view.writes_reflections else 0,
+            word_limit=word_limit_of(store, settings, scope, policy, text),
+            fact_buffer_max=fact_buffer_max_of(settings, scope, policy),
+            takes_orders=bool(policy and policy.orders),
+            instructions=((policy.memory_instructions if policy else None) or "").strip(),
+            text=text.consolidated_content if text else "",
+            pending=tuple(each.content for each in store.memory.pending(scope)),
             others=others,
             open_others=tuple(
                 each for each in others if each not in policies or policies[each].active
             ),
             elsewhere=_elsewhere(store, others, texts),
         )
-        for scope in scopes
-        for others in [tuple(each for each in owned if each != scope and scope in owned)]
-    )
+        items.append(quota)
     named = [policies[scope] for scope in scopes if scope in policies]
-    llm = settings.llm
+    owner, llm = store.host.user(agent.owner) if agent.owner else None, settings.llm
+    slow_model = llm.premium_model if owner and owner.is_premium else llm.slow_model
     return ScopeQuotas(
-        items=items,
+        items=tuple(items),
         fast_model=_first(policy.fast_model for policy in named) or llm.fast_model,
-        slow_model=_first(policy.slow_model for policy in named)
-        or (llm.premium_model if _is_premium(store, agent) else llm.slow_model),
-    )
-
-
-def _build_quota(
-    scope: Scope,
-    *,
-    heading: str,
-    policy: Policy | None,
-    word_limit: int,
-    fact_buffer_max: int,
-    text: Consolidation | None,
-    pending: list[Reflection],
-    max_facts: int,
-    max_reflections: int,
-    others: tuple[Scope, ...],
-    open_others: tuple[Scope, ...],
-    elsewhere: tuple[str, ...],
-) -> ScopeQuota:
-    return ScopeQuota(
-        scope=scope,
-        heading=heading,
-        max_facts=max_facts,
-        max_reflections=max_reflections,
-        word_limit=word_limit,
-        fact_buffer_max=fact_buffer_max,
-        takes_orders=bool(policy and policy.orders),
-        instructions=((policy.memory_instructions if policy else None) or "").strip(),
-        text=text.consolidated_content if text else "",
-        pending=tuple(reflection.content for reflection in pending),
-        others=others,
-        open_others=open_others,
-        elsewhere=elsewhere,
+        slow_model=_first(policy.slow_model for policy in named) or slow_model,
     )
 
 
@@ -231,11 +201,6 @@ def _heading(scope: Scope, view: SessionView) -> str:
             return f"group ({tidy_name(scope.owner) or 'the group that speaks'})"
         case kind:
             return str(kind)
-
-
-def _is_premium(store: Store, agent: Agent) -> bool:
-    owner = store.host.user(agent.owner) if agent.owner else None
-    return owner is not None and owner.is_premium
 
 
 def _first(names: Iterable[str | None]) -> str | None:

@@ -10,7 +10,11 @@ from collections.abc import Set
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from edenmem.engine.scopes.visibility import current_view
+from edenmem.errors import ConflictError
+from edenmem.memory.formations import apply
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -36,30 +40,32 @@ class Recheck(NamedTuple):
 
 def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
     """Return the changes of a formation that must no longer be applied. Blocks."""
-    session = store.host.session(formation.session_id)
-    agent = store.host.agent(formation.agent_id)
-    is_gone = (
-        session is None
-        or session.deleted
-        or session.incognito
-        or formation.agent_id not in session.agents
-    )
-    writes: Set[Scope] = frozenset()
+    writes: frozenset[Scope] = frozenset()
     existing: Set[str] = frozenset()
-    if session is not None and agent is not None and not is_gone:
-        writes = frozenset(current_view(store, session, agent).writes_reflections)
-        found = store.host.messages(session.id, ids=formation.message_ids)
-        existing = {message.id for message in found}
-    read = store.formations.proof(formation.session_id, formation.agent_id)
+    read: Set[str] = frozenset()
+    with store.database.snapshot():
+        session = store.host.session(formation.session_id)
+        agent = store.host.agent(formation.agent_id)
+        is_gone = (
+            session is None
+            or session.deleted
+            or session.incognito
+            or formation.agent_id not in session.agents
+        )
+        if session is not None and agent is not None and not is_gone:
+            writes = frozenset(current_view(store, session, agent).writes_reflections)
+            existing = store.host.authors(formation.message_ids).keys()
+        if store.database.is_beside_platform():
+            read = store.formations.proof(formation.session_id, formation.agent_id)
     ids = frozenset(formation.message_ids)
 
     def why_not(change: Change) -> str:
-        scope, sources = _target(change)
-        if scope is None:
+        scopes, sources = _targets(change)
+        if not scopes:
             return ""
         if is_gone or agent is None:
             return "the session was deleted or made incognito, or the agent left it"
-        if scope not in writes:
+        if writes.isdisjoint(scopes):
             return "the scope was closed in the meantime: a person joined, or memory was paused"
         if sources & ids - existing:
             return "a source message was deleted in the meantime"
@@ -77,27 +83,53 @@ def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
 
 
 def apply_recorded(
-    store: Store, formation_id: str, *, now: datetime, worker: str | None = None
-) -> list[ChangeResult]:
-    """Apply what was recorded, as far as it is still allowed. Blocks."""
-    found = store.formations.formation(formation_id)
-    skip: Set[str] = frozenset()
-    if found is not None and found.changes is not None:
-        skip = recheck(store, found, found.changes).skip
-    return store.formations.apply_formation(formation_id, now=now, worker=worker, skip=skip)
+    store: Store,
+    formation: Formation,
+    *,
+    now: datetime,
+    worker: str | None = None,
+    is_checked: bool = False,
+) -> tuple[Formation, list[ChangeResult]]:
+    """Apply what was recorded, as far as it is still allowed; return the next state. Blocks.
+
+    ``is_checked``: it was checked before it was recorded. Nothing is done if another worker has
+    applied it, or nothing is recorded.
+
+    Raises:
+        ConflictError: other writers change the same memory all the time; the formation says so.
+    """
+    while True:
+        after, changes = apply(formation, now=now, worker=worker), formation.changes
+        if after is None or changes is None:
+            return formation, []
+        if not is_checked:
+            changes = changes.without(recheck(store, formation, changes).skip)
+        try:
+            results = store.formations.apply_formation(formation, after, changes)
+        except ConflictError as error:
+            noted = replace(formation, error=error.message, updated_at=now)
+            store.formations.move(formation, noted)
+            raise
+        if results is not None:
+            return after, results
+        found = store.formations.formation(formation.id)
+        if found is None or found.next_step != formation.next_step:
+            return found or formation, []  # its worker has recorded the next step
+        formation = found
 
 
-def _target(change: Change) -> tuple[Scope | None, frozenset[str]]:
-    """Return the scope and sources of a change; no scope if it is always allowed."""
+def _targets(change: Change) -> tuple[tuple[Scope, ...], frozenset[str]]:
+    """Return the scopes, one of which must be open, and the sources; none if always allowed."""
     match change:
         case AddFact(fact=made) | AddReflection(reflection=made) | HoldItem(held=made):
-            return made.home, frozenset(made.source_message_ids)
-        case ReviseFact(scope=scope, source_message_ids=sources):
-            return scope, frozenset(sources)
+            return (made.home,), frozenset(made.source_message_ids)
+        case ReviseFact(scope=scope, source_message_ids=sources, or_add=made):
+            # Another account's fact may be out of reach now: then the new one is added.
+            return (scope, *((made.home,) if made else ())), frozenset(sources)
         case RemoveFact(scope=scope):
-            return scope, frozenset()
+            return (scope,), frozenset()
         case _:
-            return None, frozenset()
+            return (), frozenset()
 
 
 def _content(change: Change) -> str:

@@ -16,7 +16,6 @@ from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
 from edenmem.acceptance.rules import accept, judge
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.runtime.answers import VerifiedItem, VerifyAnswer
-from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.errors import (
     BudgetExceeded,
@@ -77,28 +76,34 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[str, ...]
 
 
-async def review(
+def assess(
+    candidates: Sequence[Candidate], evidence: Evidence, settings: FormationSettings
+) -> list[Review]:
+    """Judge each candidate by its form, without a model."""
+    if not settings.check:
+        return [_conclude(each, accept(each)) for each in candidates]
+    return [_conclude(each, judge(each, evidence)) for each in candidates]
+
+
+async def verify(
     asker: Asker,
     material: Material,
     candidates: Sequence[Candidate],
     evidence: Evidence,
+    assessed: Sequence[Review],
     settings: FormationSettings,
     *,
     model: str,
 ) -> list[Review]:
-    """Judge each candidate, and verify those in doubt in one call.
+    """Verify the candidates in doubt in one call.
 
     If that call fails, they stay in doubt, and the formation continues.
 
     Raises:
         ProviderError: the model will refuse all later calls of this run.
     """
-    if not settings.check:
-        return [_conclude(each, accept(each)) for each in candidates]
-    # In a thread: reading a long range must not block other sessions.
-    judgments = await in_thread(lambda: [judge(each, evidence) for each in candidates])
-    reviews = list(map(_conclude, candidates, judgments))
-    asked = [place for place, each in enumerate(reviews) if _is_asked(each, settings.verify)]
+    reviews = list(assessed)
+    asked = [place for place, each in enumerate(reviews) if _is_asked(each, settings)]
     if not asked:
         return reviews
     shown = [
@@ -174,10 +179,10 @@ def _conclude(candidate: Candidate, judgment: Judgment) -> Review:
     )
 
 
-def _is_asked(review: Review, verify: str) -> bool:
-    if review.violations or verify == "off":
+def _is_asked(review: Review, settings: FormationSettings) -> bool:
+    if review.violations or settings.verify == "off" or not settings.check:
         return False
-    return verify == "all" or bool(review.doubts)
+    return settings.verify == "all" or bool(review.doubts)
 
 
 async def _verify(

@@ -28,7 +28,6 @@ propagate      now, source, target, instructions (None if there are none), memor
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
@@ -49,25 +48,26 @@ if TYPE_CHECKING:
     from edenmem.llm.protocol import LLM
     from edenmem.models.formation import CallUsage
 
-_FENCED = re.compile(r"^<<<([\w ]+ \w+)>>>\n.*?^<<<end of \1>>>$", re.MULTILINE | re.DOTALL)
 
+def render(task: str, /, *, fence: str | None = "", **values: object) -> tuple[str, str]:
+    """Render the system and user text of a task's prompt.
 
-def render(task: str, /, *, fence: str = "", **values: object) -> tuple[str, str]:
-    """Render the system and user text of a task's prompt; without ``fence``, with a new token.
+    ``fence`` is the token: "" for a new one, None to leave out the text of others.
 
     Raises:
         jinja2.UndefinedError: a value of the template is missing.
         jinja2.TemplateNotFound: the task is unknown.
     """
     template = _environment().get_template(f"{task}.md.j2")
-    context = template.new_context({**values, "fence_token": fence or secrets.token_hex(8)})
+    token = secrets.token_hex(8) if fence == "" else fence
+    context = template.new_context({**values, "fence_token": token})
     system, user = ("".join(template.blocks[name](context)) for name in ("system", "user"))
     return system.strip(), user.strip()
 
 
 def render_own_words(task: str, /, **values: object) -> str:
     """Render a task's prompt without its fenced text."""
-    return _FENCED.sub("", "\n\n".join(render(task, fence="", **values)))
+    return "\n\n".join(render(task, fence=None, **values))
 
 
 def moment(value: datetime) -> str:
@@ -78,6 +78,8 @@ def moment(value: datetime) -> str:
 @pass_context
 def _fence(context: Context, text: str, name: str) -> str:
     token = context["fence_token"]
+    if token is None:
+        return ""
     return f"<<<{name} {token}>>>\n{legible(str(text)).strip()}\n<<<end of {name} {token}>>>"
 
 

@@ -19,6 +19,7 @@ from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, HeldCount, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.models.statistics import sum_by_model
 from edenmem.models.switch import VectorSwitch
 from edenmem.settings.keys import for_platform
 from edenmem.settings.schema import OVERFLOW, ScopeSettings, Settings
@@ -119,6 +120,15 @@ def consolidate_at_of(
     return own or defaults_of(in_database(store, settings), scope.kind).consolidate_at
 
 
+def why_not_due(policy: Policy | ScopeSummary | None, pending: int, threshold: int) -> str:
+    """Return why a scope's pending reflections do not call for a new text; empty if they do."""
+    if policy is not None and not policy.active:
+        return "paused"
+    if not pending:
+        return "nothing_pending"
+    return "" if pending >= threshold else "not_due"
+
+
 def scope_statuses(
     store: Store,
     settings: Settings,
@@ -146,7 +156,7 @@ def scope_statuses(
                 facts=summary.facts,
                 pending=summary.pending,
                 consolidate_at=consolidate_at,
-                due=summary.active and summary.pending >= consolidate_at,
+                due=not why_not_due(summary, summary.pending, consolidate_at),
                 active=summary.active,
                 version=summary.version,
                 words=summary.words,
@@ -216,9 +226,8 @@ def model_usage(
     midnight = as_utc(now).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def since(moment: datetime | None) -> dict[str, UsageTotal]:
-        return {
-            total.model: total for total in store.usage.sum_usage(agent_id=agent_id, since=moment)
-        }
+        days = store.usage.usage_by_day(agent_id=agent_id, since=moment)
+        return {total.model: total for total in sum_by_model(days)}
 
     today, week = since(midnight), since(as_utc(now) - timedelta(days=7))
     return tuple(

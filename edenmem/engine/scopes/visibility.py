@@ -203,16 +203,6 @@ def reader_scopes(
     return tuple(scope for scope in visible if scope.kind in kinds)
 
 
-def still_open(store: Store, agent_id: str, scopes: Sequence[Scope]) -> frozenset[Scope]:
-    """Return the scopes that are neither paused nor switched off."""
-    from edenmem.memory import closed_reason  # loads the rules of all changes
-
-    agent, policies = store.host.agent(agent_id), store.memory.policies(scopes)
-    return frozenset(
-        scope for scope in scopes if not closed_reason(scope, agent, policies.get(scope))
-    )
-
-
 def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[str, User | None]:
     """Return the account of each ID, in order; None for an unknown ID."""
     known = {user.id: user for user in users}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -49,6 +50,9 @@ class Database(Protocol):
 
     def preparation(self) -> Preparation:
         """Return what `initialize` would create, and what is left to the operator."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Let all reads of this thread see one state on SQLite, for one transaction's cost."""
 
     def require_writable(self) -> None:
         """Raise if nothing can be written, before paying for a model call.

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.formation import (
-    CallUsage,
-    Decision,
     Formation,
     FormationStatus,
     Reach,
     Reading,
     UsageEntry,
-    UsageTotal,
 )
 from edenmem.models.host import Message, Session
 from edenmem.models.integrity import Finding
@@ -57,7 +54,10 @@ class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Formations(Protocol):
-    """Formations, each moved between states in one atomic step."""
+    """Formations, and what was formed of a session.
+
+    `edenmem.memory.formations` has the rules of their states.
+    """
 
     def backlog(
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
@@ -68,6 +68,9 @@ class Formations(Protocol):
         ``reach`` widens the selection, but never to the source messages of forgotten facts. See
         `edenmem.store.common.progress`.
         """
+
+    def find_blocked(self, message_ids: Sequence[str]) -> set[str]:
+        """Return the source messages of forgotten facts, which must not be formed again."""
 
     def proof(self, session_id: str, agent_id: str) -> set[str]:
         """Return new proof: messages of this agent that the platform read, and not yet noted.
@@ -112,110 +115,23 @@ class Formations(Protocol):
             or has one of its messages.
         """
 
-    def reclaim(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        lease_until: datetime,
-        forced: bool = False,
-    ) -> Formation | None:
-        """Take over a formation; return None if it is finished or held by another worker.
+    def move(self, before: Formation, after: Formation) -> bool:
+        """Replace a state by the next one (`edenmem.memory.formations`), in one atomic step.
 
-        Accepts a formation that is RELEASED (and due, or ``forced``), CLAIMED or RECORDED with an
-        expired lease, or held by this worker. It becomes CLAIMED, or stays RECORDED. The platform's
-        cursor is moved past the formation again if it was put back.
-        """
+        Only changed fields are written. A superseded formation makes its session due for a cold
+        run.
 
-    def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
-        """Extend the worker's lease; return False if the worker lost it."""
-
-    def narrow(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        message_ids: Sequence[str],
-        last_message_at: datetime,
-        now: datetime,
-    ) -> bool:
-        """Reduce a CLAIMED formation to these messages in one atomic step.
-
-        The other messages are pending again. Returns False if the worker lost the claim.
-        """
-
-    def record(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        changes: ChangeSet,
-        decisions: Sequence[Decision],
-        usage: Sequence[CallUsage],
-        counts: Mapping[str, Any],
-        now: datetime,
-        next_step: str = "",
-    ) -> bool:
-        """Record (CLAIMED → RECORDED) the outcome of a step, and the next step if one is left.
-
-        ``decisions`` and ``usage`` are added to those of earlier steps; ``counts`` replace them.
-        The next step starts with no failed attempts. Returns False if the worker lost the claim.
+        Returns:
+            False if the formation is in another state than ``before``, or ``after`` is unfinished
+            and another one of its session and agent is too.
         """
 
     def apply_formation(
-        self,
-        formation_id: str,
-        *,
-        now: datetime,
-        worker: str | None = None,
-        skip: Set[str] = frozenset(),
-    ) -> list[ChangeResult]:
-        """Apply a RECORDED formation (→ APPLIED), without the changes with the IDs in ``skip``.
+        self, before: Formation, after: Formation, changes: ChangeSet
+    ) -> list[ChangeResult] | None:
+        """Apply the recorded changes, and `move`; None if the formation is in another state.
 
         Idempotent, and safe in two processes at the same time; one transaction on SQLite.
-
-        If a step is left, the formation becomes CLAIMED when ``worker`` holds it, else RELEASED.
-        """
-
-    def release(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        not_before: datetime | None = None,
-        error: str | None = None,
-        count: bool = True,
-        usage: Sequence[CallUsage] = (),
-    ) -> bool:
-        """Release a formation (CLAIMED → RELEASED); ``count`` adds a failed attempt."""
-
-    def fail(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        error: str,
-        usage: Sequence[CallUsage] = (),
-    ) -> bool:
-        """Mark a formation (CLAIMED → FAILED) as failed: listed, but not retried automatically."""
-
-    def retry(self, formation_id: str, *, now: datetime) -> bool:
-        """Retry a failed formation (FAILED → RELEASED) with its attempts reset.
-
-        Returns False if the formation is not failed, or if another one of the session and agent is
-        unfinished.
-        """
-
-    def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
-        """Supersede an APPLIED or FAILED formation: free its messages, except those in ``keep``.
-
-        Source messages of forgotten facts are kept too.
-
-        One atomic step, which also makes the session due for a cold run. Returns False in any other
-        state, or if all messages are to be kept.
         """
 
     def formation(self, formation_id: str) -> Formation | None:
@@ -248,18 +164,13 @@ class Usage(Protocol):
     def add_usage(self, entry: UsageEntry) -> None:
         """Record the cost of work outside formations; an existing ID is left unchanged."""
 
-    def sum_usage(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> list[UsageTotal]:
-        """Sum the calls by model, ordered by its name, failed attempts included.
-
-        Counts formations that began, and other work that ended, at or after ``since``.
-        """
-
     def usage_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[UsageOnDay]:
-        """Sum the calls as `sum_usage` does, by day and model."""
+        """Sum the calls by day and model, in this order, failed attempts included.
+
+        Counts formations that began, and other work that ended, at or after ``since``.
+        """
 
     def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Yield formations and usage entries with invalid counts."""

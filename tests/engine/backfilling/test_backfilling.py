@@ -18,6 +18,7 @@ from edenmem.models.changes import ReviseFact
 from edenmem.models.formation import CallUsage
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
+from edenmem.models.statistics import sum_by_model
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, make_fact
@@ -76,7 +77,9 @@ async def test_usage_is_recorded_per_agent(
     fill(store, MIRA, 120)
     fill(store, OTTO, 30)
     report = await backfiller.run()
-    (mira,), (otto,) = (store.usage.sum_usage(agent_id=scope.agent_id) for scope in (MIRA, OTTO))
+    (mira,), (otto,) = (
+        sum_by_model(store.usage.usage_by_day(agent_id=scope.agent_id)) for scope in (MIRA, OTTO)
+    )
     assert (mira.calls, otto.calls) == (2, 1)
     assert mira.input_tokens + otto.input_tokens == report.tokens > 0
 
@@ -105,7 +108,7 @@ async def test_a_failed_batch_does_not_stop_the_others(
     assert report.embedded == 150
     (batch,) = report.failed
     assert (len(batch.fact_ids), batch.reason, batch.hint) == (100, "too slow", "wait")
-    (total,) = store.usage.sum_usage(agent_id=MIRA.agent_id)
+    (total,) = sum_by_model(store.usage.usage_by_day(agent_id=MIRA.agent_id))
     assert total.input_tokens == report.tokens
     assert total.calls == 3  # failed calls cost too
     assert (await backfiller.run()).embedded == 100

@@ -25,6 +25,7 @@ from tests.support.builders import (
     make_reflection,
 )
 from tests.support.embedder import FakeEmbedder
+from tests.support.formations import Steps
 from tests.support.llm import FakeLLM
 from tests.support.memory import facts_of, set_policy
 
@@ -228,7 +229,7 @@ async def test_recorded_formations_are_completed_without_a_model(quiet: Quiet) -
     )
     assert quiet.store.formations.claim(formation)
     reflection = make_reflection(Scope.session(EVE.id, session.id))
-    assert quiet.store.formations.record(
+    assert Steps(quiet.store).record(
         formation.id,
         worker="worker-1",
         changes=change_set(AddReflection(reflection=reflection, word_limit=200)),

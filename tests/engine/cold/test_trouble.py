@@ -34,6 +34,7 @@ from tests.engine.cold.conftest import (
     hang_until_time_is_up,
     no_clock,
 )
+from tests.support.formations import Steps
 from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE
 
@@ -374,7 +375,7 @@ async def test_known_failure_12_failed_ranges_are_listed_and_retried(
     assert [(await quiet.run()).considered for _ in range(2)][-1] == 0
     [kept] = quiet.formations(FormationStatus.FAILED)
     assert kept.error
-    assert quiet.store.formations.retry(kept.id, now=quiet.clock())
+    assert Steps(quiet.store).retry(kept.id, now=quiet.clock())
     quiet.llm.script("facts", fact_of)
     assert (await quiet.run()).formed == 1
     quiet.check([bad, good])
@@ -418,7 +419,7 @@ class Broken(InterposedStore):
         raise StoreError("the database is gone", hint="start it")
 
 
-@pytest.mark.parametrize("name", ["backlog", "claim", "record", "apply_formation", "session"])
+@pytest.mark.parametrize("name", ["backlog", "claim", "move", "apply_formation", "session"])
 async def test_an_unreachable_database_ends_the_run(quiet: Quiet, name: str) -> None:
     sessions = [quiet.add(f"s{number}") for number in range(6)]
     whole, quiet.store = quiet.store, Broken(quiet.store, name)

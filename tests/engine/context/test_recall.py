@@ -13,6 +13,7 @@ from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import ProviderTimeout
 from edenmem.llm.openai_compat import OpenAILLM
 from edenmem.llm.protocol import LLM
+from edenmem.models.statistics import sum_by_model
 from edenmem.settings.schema import ContextSettings, LLMSettings, Settings
 from tests.support.builders import FixedClock, ago, make_message
 from tests.support.embedder import FakeEmbedder
@@ -204,7 +205,7 @@ async def test_usage_of_a_late_model_is_recorded(cast: Cast) -> None:
         await endpoint.close()
     assert "did not answer" in report.failure
     assert [call.estimated for call in report.usage] == [True]
-    (total,) = cast.store.usage.sum_usage()
+    (total,) = sum_by_model(cast.store.usage.usage_by_day())
     assert (total.calls, total.estimated) == (2, 1)
     assert total.input_tokens > 100
 

@@ -8,6 +8,7 @@ import pytest
 
 from edenmem.models.backup import RecordKind
 from edenmem.models.formation import CallUsage, calls_from, is_damaged_usage
+from edenmem.models.statistics import sum_by_model
 from tests.engine.doctor.conftest import examine, fix, found
 from tests.support.damage import NO_USAGE, an_endpoint_counted_nonsense
 from tests.support.forgetting import forget
@@ -54,7 +55,7 @@ def test_an_invalid_record_is_read_summed_exported_and_erased(ward: Ward, usage:
     ]
     assert (exported.fault, exported.record) == ("", formation)
 
-    totals = {total.model: total for total in ward.store.usage.sum_usage()}
+    totals = {total.model: total for total in sum_by_model(ward.store.usage.usage_by_day())}
     if usage is NO_USAGE:
         assert (totals["m"].input_tokens, totals["m"].output_tokens) == (100, 23)
         assert totals["m"].cost == 0.5

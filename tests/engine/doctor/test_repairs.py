@@ -28,9 +28,8 @@ WRITES = (
     "vectors.drop_vectors",
     "changes.finish_absorbing",
     "database.repair_schema",
-    "formations.reclaim",
+    "formations.move",
     "statistics.recount",
-    "formations.release",
     "indexes.update_index",
     "usage.repair_usage",
 )

@@ -29,6 +29,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.formations import Steps
 
 SETTINGS = Settings()
 EDEN, ABRAHAM = make_agent("eden"), make_agent("abraham")
@@ -143,7 +144,7 @@ class TestStoreOverview:
         store.host.add_messages(LUNCH.id, messages)
         formation = make_formation(LUNCH, messages)
         assert store.formations.claim(formation)
-        assert store.formations.fail(formation.id, worker="worker-1", now=NOW, error="no answer")
+        assert Steps(store).fail(formation.id, worker="worker-1", now=NOW, error="no answer")
         overview = store_overview(store, SETTINGS)
         eden = next(agent for agent in overview.agents if agent.username == "eden")
         assert (eden.scopes, eden.facts, eden.pending, eden.due) == (2, 2, 5, 1)

@@ -1,6 +1,7 @@
 """Claims: who works, who waits, and what happens to work that does not end well."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,13 +22,13 @@ from edenmem.errors import (
     ReplayMiss,
     StoreError,
 )
-from edenmem.models.formation import FormationStatus, Trigger
-from edenmem.settings.schema import FormationSettings, Settings
+from edenmem.models.formation import Formation, FormationStatus, Trigger
+from edenmem.settings.schema import FormationSettings
 from tests.engine.formation.conftest import World, facts, reflections
 from tests.support.builders import NOW, make_formation, make_message, make_session
+from tests.support.formations import Steps
 from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE, FakeLLM
-from tests.support.runtime import make_runtime
 
 LISBON = "Anna Duarte lives in Lisbon."
 MOVES = "Anna Duarte settled down."
@@ -115,7 +116,7 @@ async def test_after_the_last_try_a_range_is_kept_as_failed_and_retried_by_hand(
     later = await world.form_one()
     assert (later.outcome, later.messages) == ("applied", 1)
 
-    assert world.store.formations.retry(formation.id, now=world.clock())
+    assert Steps(world.store).retry(formation.id, now=world.clock())
     world.llm.script("facts", facts(LISBON))
     retried = await world.form_one()
     assert (retried.outcome, retried.formation_id) == ("applied", formation.id)
@@ -236,7 +237,7 @@ class Slow(InterposedStore):
         return acting
 
 
-@pytest.mark.parametrize("method", ["claim", "record", "apply_formation"])
+@pytest.mark.parametrize("method", ["claim", "move", "apply_formation"])
 async def test_cancelled_in_the_middle_of_a_write_nothing_is_lost_or_done_twice(
     world: World, method: str
 ) -> None:
@@ -364,7 +365,7 @@ async def test_facts_that_a_dead_worker_recorded_count_for_the_next(world: World
         raise StoreError("the machine lost power")
 
     with pytest.raises(StoreError):
-        await world.form(store=Slow(world.store, "record", crash))
+        await world.form(store=Slow(world.store, "move", crash))
     assert world.contents(world.cast.anna_scope) == []
     report = await world.form_one(worker="worker-2")
     assert (report.outcome, report.messages) == ("applied", 1)
@@ -393,7 +394,7 @@ async def test_after_the_last_try_of_reflections_the_facts_are_in_memory(world: 
     assert world.contents(world.cast.anna_scope) == [LISBON]
     assert not await world.former().due(world.cast.session, world.cast.eve)
 
-    assert world.store.formations.retry(failed.id, now=world.clock())
+    assert Steps(world.store).retry(failed.id, now=world.clock())
     asked = len(world.llm.requests)
     world.llm.script("reflections", reflections(user=[MOVES, LISBON]))
     done = await world.form_one()
@@ -462,7 +463,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(world: World) -> None
         """While the model thinks, the lease runs out and another worker takes the claim."""
         [formation] = world.formations()
         now = world.clock.advance(hours=1)
-        taken = world.store.formations.reclaim(
+        taken = Steps(world.store).claim(
             formation.id, worker="worker-2", now=now, lease_until=now.replace(hour=23)
         )
         assert taken is not None
@@ -481,7 +482,7 @@ async def test_a_worker_that_lost_its_lease_stops_asking(world: World) -> None:
     async def overtaken(request: Any) -> None:
         [formation] = world.formations()
         now = world.clock.advance(hours=1)
-        assert world.store.formations.reclaim(
+        assert Steps(world.store).claim(
             formation.id, worker="worker-2", now=now, lease_until=now.replace(hour=23)
         )
         await asyncio.Event().wait()
@@ -501,7 +502,10 @@ class Leases:
         self.at_last = at_last
         self.formations = self
 
-    def renew(self, formation_id: str, **_: Any) -> bool:
+    def formation(self, formation_id: str) -> None:
+        return None
+
+    def move(self, before: Formation, after: Formation) -> bool:
         self.renewed += 1
         if self.renewed == self.most:
             self.at_last()
@@ -509,8 +513,8 @@ class Leases:
 
 
 def leasing(leases: Leases) -> Claims:
-    settings = Settings(formation=FormationSettings(lease_seconds=0.003))
-    return Claims(make_runtime(leases, settings, clock=lambda: NOW))  # type: ignore[arg-type]
+    settings = FormationSettings(lease_seconds=0.003)
+    return Claims(leases, settings, lambda: NOW, worker="worker-1")  # type: ignore[arg-type]
 
 
 async def test_a_lease_is_renewed_as_long_as_the_work_takes() -> None:
@@ -546,14 +550,17 @@ async def test_work_stops_when_the_lease_is_lost() -> None:
 async def test_a_store_that_is_gone_does_not_hide_the_first_error(world: World) -> None:
     world.say("I live in Lisbon.")
 
+    steps = itertools.count(1)
+
     class Gone(Slow):
         def wrap(self, name: str, method: Any) -> Any:
-            if name in ("release", "record"):
-                raise StoreError(f"gone at {name}")
+            if name == "move":  # to record, and then to release
+                raise StoreError(f"gone at step {next(steps)}")
             return method
 
-    with pytest.raises(StoreError, match="gone at record"):
+    with pytest.raises(StoreError, match="gone at step 1"):
         await world.form(store=Gone(world.store, "", None))
+    assert next(steps) == 3
     world.clock.advance(hours=1)
     assert (await world.form_one()).outcome == "applied"
 

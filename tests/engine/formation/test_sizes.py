@@ -9,6 +9,7 @@ import pytest
 
 from edenmem.errors import ContextOverflow, ProviderTimeout, StoreError
 from edenmem.models.formation import FormationStatus, Trigger
+from edenmem.models.statistics import sum_by_model
 from tests.engine.formation.conftest import World, decision, decisions, facts, reflections
 from tests.support.interposed import InterposedStore
 from tests.support.memory import add_fact
@@ -77,7 +78,7 @@ async def test_what_a_crash_leaves_of_a_split_range_is_formed_by_the_next(world:
                 method(*args, **kwargs)
                 raise StoreError("the machine lost power")
 
-            return crash if name == "narrow" else method
+            return crash if name == "move" else method
 
     with pytest.raises(StoreError):
         await world.form(store=Crashing(world.store), dedup=False)
@@ -93,7 +94,11 @@ async def test_a_dry_run_shows_the_part_that_fits(world: World) -> None:
     shown = await world.form_one(dry_run=True)
     assert (shown.outcome, shown.messages, shown.split_off) == ("dry_run", 4, 4)
     assert world.formations() == []
-    [total] = [each for each in world.store.usage.sum_usage() if each.model != "fake-embedder"]
+    [total] = [
+        each
+        for each in sum_by_model(world.store.usage.usage_by_day())
+        if each.model != "fake-embedder"
+    ]
     assert total.calls == 2  # facts and reflections: the refused one cost nothing
 
 

@@ -10,8 +10,10 @@ import pytest
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ProviderAnswerInvalid, ProviderError, ProviderTimeout
 from edenmem.models.formation import CallUsage, FormationStatus, Trigger
+from edenmem.models.statistics import sum_by_model
 from tests.engine.policies.conftest import SETTINGS, Governed
 from tests.support.builders import ACTOR
+from tests.support.formations import Steps
 from tests.support.memory import add_reflection
 
 
@@ -34,7 +36,10 @@ class FailingEmbedder:
 
 
 def totals(governed: Governed) -> dict[str, tuple[int, int]]:
-    return {t.model: (t.calls, t.input_tokens) for t in governed.store.usage.sum_usage()}
+    return {
+        t.model: (t.calls, t.input_tokens)
+        for t in sum_by_model(governed.store.usage.usage_by_day())
+    }
 
 
 async def test_failed_attempts_stay_in_the_formation(governed_anywhere: Governed) -> None:
@@ -82,7 +87,7 @@ async def test_usage_of_a_lost_claim_is_recorded(governed: Governed) -> None:
         """Let the lease expire during the call, and another worker take the range."""
         [claimed] = governed.formations()
         now = governed.clock.advance(hours=1)
-        assert governed.store.formations.reclaim(
+        assert Steps(governed.store).claim(
             claimed.id, worker="thief", now=now, lease_until=now + timedelta(minutes=5)
         )
         return {"facts": []}
@@ -111,7 +116,10 @@ async def test_usage_of_consolidations_is_recorded_even_if_not_written(
     found = totals(governed)
     assert found["m"] == (1, 2)
     assert found[model][0] == 2
-    calls = [t.calls for t in governed.store.usage.sum_usage(agent_id=governed.cast.eve.id)]
+    calls = [
+        t.calls
+        for t in sum_by_model(governed.store.usage.usage_by_day(agent_id=governed.cast.eve.id))
+    ]
     assert sum(calls) == 3
 
 

@@ -10,6 +10,7 @@ import pytest
 from edenmem.models.changes import SetPrivacy
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
+from edenmem.models.statistics import sum_by_model
 from edenmem.settings.schema import ScopeSettings, ScopesSettings, Settings
 from tests.engine.propagation.conftest import GENERAL, OTHER, Ladder, items
 from tests.support.builders import NOW
@@ -159,7 +160,7 @@ async def test_a_dry_run_propagates_nothing(ladder: Ladder) -> None:
     assert (report.outcome, report.propagated) == ("dry_run", 0)
     assert not ladder.asked
     assert {usage.task for usage in report.usage} == {"consolidate"}
-    [spent] = ladder.store.usage.sum_usage()  # a dry run records its usage
+    [spent] = sum_by_model(ladder.store.usage.usage_by_day())  # a dry run records its usage
     assert spent.calls == 1
 
 
@@ -360,7 +361,7 @@ async def test_usage_is_recorded_for_failed_calls_too(ladder: Ladder) -> None:
     report = await ladder.consolidate(ladder.user)
     assert report.propagation_error == "nonsense, twice"
     assert [usage.task for usage in report.usage] == ["consolidate", "propagate"]
-    totals = {total.model: total for total in ladder.store.usage.sum_usage()}
+    totals = {total.model: total for total in sum_by_model(ladder.store.usage.usage_by_day())}
     assert (totals["fast"].calls, totals["fast"].input_tokens, totals["fast"].cost) == (1, 7, 0.5)
     slow = Settings().llm.slow_model
     assert totals[slow].calls == 1

@@ -42,6 +42,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.formations import Steps
 from tests.support.vectors import random_unit
 
 OpenStore = Callable[[str], Store]
@@ -70,7 +71,7 @@ def fill(store: Store, *lively: str) -> dict[str, Scope]:
         _live(store, scopes[name])
     done, failed = make_formation(session, messages[:4]), make_formation(session, messages[4:])
     store.formations.claim(done)
-    store.formations.record(
+    Steps(store).record(
         done.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=make_fact(scopes["user"], "Formed."))),
@@ -79,10 +80,10 @@ def fill(store: Store, *lively: str) -> dict[str, Scope]:
         counts={"facts": 1},
         now=NOW,
     )
-    store.formations.apply_formation(done.id, now=LATER)
+    Steps(store).apply(done.id, now=LATER)
     recorded = msgspec.structs.replace(failed, seq=2)
     store.formations.claim(recorded)
-    store.formations.record(
+    Steps(store).record(
         recorded.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=vectored(scopes["user"], "Waiting."))),
@@ -234,9 +235,7 @@ def test_a_restored_store_accepts_changes(store: Store, open_store: OpenStore) -
     ]
     assert store.memory.pending(scope) == []
     (recorded,) = [f for f in store.formations.list_formations() if f.status == "recorded"]
-    assert [r.status for r in store.formations.apply_formation(recorded.id, now=LATER)] == [
-        "applied"
-    ]
+    assert [r.status for r in Steps(store).apply(recorded.id, now=LATER)] == ["applied"]
 
 
 def filter_of(scope: Scope) -> object:

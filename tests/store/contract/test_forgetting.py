@@ -38,6 +38,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
+from tests.support.formations import Steps
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate, set_policy
 from tests.support.platform_cursor import cursor_of, put_proof
 from tests.support.stores import SECANTUS_TOO
@@ -194,8 +195,8 @@ def test_the_platform_does_not_form_past_messages(town: Town) -> None:
     formation = make_formation(town.shared, others, seq=9)
     assert store.formations.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert store.formations.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
-    store.formations.apply_formation(formation.id, now=NOW)
+    assert Steps(store).record(formation.id, worker="worker-1", changes=change_set(), **outcome)
+    Steps(store).apply(formation.id, now=NOW)
     forget(store, user="zenobia")  # never backwards
     assert cursor_of(store, town.shared.id) == others[-1].id
 
@@ -248,7 +249,7 @@ def test_a_revoked_claim_cannot_record(town: Town, place: str) -> None:
     forget(store, user="zenobia")
 
     outcome = change_set(AddFact(fact=make_fact(town.her(), "Quince again.")))
-    assert not store.formations.record(
+    assert not Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=outcome,
@@ -266,7 +267,7 @@ def test_recorded_changes_are_applied_without_the_user(town: Town) -> None:
     formation = make_formation(town.shared, list(store.host.messages(town.shared.id)))
     assert store.formations.claim(formation)
     his, hers = make_fact(town.his(), "Bruno has an oar."), make_fact(town.her(), "A quince.")
-    assert store.formations.record(
+    assert Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=his), AddFact(fact=hers)),

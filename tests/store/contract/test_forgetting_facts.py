@@ -26,6 +26,7 @@ from edenmem.models.scope import Scope
 from edenmem.text import escape_xml
 from tests.support.builders import NOW, change_set, make_fact, make_formation, make_messages
 from tests.support.forgetting import forget, make_town, plan_of, subject_of
+from tests.support.formations import Steps
 from tests.support.leak import EARLIER, SECRET, Leak, make_leak, revise
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
 from tests.support.platform_cursor import cursor_of
@@ -95,7 +96,7 @@ def test_the_source_messages_are_not_formed_again(leak: Leak) -> None:
     everything = {message.id for message in store.host.messages(town.lone.id)}
     for reach in (Reach.AGAIN, Reach.FROM_START):
         assert backlog(reach) == everything - sources
-    assert store.formations.supersede(leak.formation_id, now=NOW)
+    assert Steps(store).supersede(leak.formation_id, now=NOW)
     assert backlog(Reach.WAITING) == everything - sources
 
 
@@ -165,7 +166,7 @@ def test_source_messages_in_other_sessions_are_sources_too(store: Store) -> None
         at=NOW,
         source_message_ids=(said[0].id,),
     )
-    assert store.formations.record(
+    assert Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=change_set(revision),
@@ -174,7 +175,7 @@ def test_source_messages_in_other_sessions_are_sources_too(store: Store) -> None
         counts={},
         now=NOW,
     )
-    store.formations.apply_formation(formation.id, now=NOW)
+    Steps(store).apply(formation.id, now=NOW)
     plan = plan_of(store, facts=[fact.id])
     assert plan.conversations == {"messages": 2}
     ours = store.database.info().kind == "sqlite"
@@ -196,7 +197,7 @@ def test_a_claim_on_a_source_message_cannot_record(store: Store) -> None:
     forget(store, facts=[fact.id])
     again = change_set(AddFact(fact=make_fact(town.his(), SECRET)))
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert not store.formations.record(formation.id, worker="worker-1", changes=again, **outcome)
+    assert not Steps(store).record(formation.id, worker="worker-1", changes=again, **outcome)
     waiting = store.formations.backlog(town.lone.id, town.eve.id, limit=99)
     assert waiting.total == len(messages) - 1
 
@@ -407,7 +408,7 @@ def test_records_of_other_formations_are_emptied(leak: Leak) -> None:
     store.host.add_messages(town.lone.id, messages)
     formation = make_formation(town.lone, messages, seq=2)
     assert store.formations.claim(formation)
-    assert store.formations.record(
+    assert Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=make_fact(town.group, f"Heard: {SECRET}"))),

@@ -36,6 +36,7 @@ from tests.support.forgetting import (
     make_town,
     plan_of,
 )
+from tests.support.formations import Steps
 from tests.support.leak import SECRET, make_leak, revise
 from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, applied, consolidate
@@ -62,7 +63,7 @@ def _prepared(town: Town) -> None:
     consolidate(town.store, town.everybody, "Doors are wide. Quince is in demand.", **shown)
     formation = make_formation(town.own, list(town.store.host.messages(town.own.id)))
     assert town.store.formations.claim(formation)
-    assert town.store.formations.record(
+    assert Steps(town.store).record(
         formation.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=make_fact(town.her(), "She sells quince."))),
@@ -128,10 +129,10 @@ def _leak(store: Any) -> tuple[str, str]:
     applied(store, RemoveFact(**removal))
     add_fact(store, leak.town.group, f"Note: {SECRET}")
     formation = make_formation(leak.town.lone, list(leak.sources), seq=2)
-    assert store.formations.supersede(leak.formation_id, now=NOW)
+    assert Steps(store).supersede(leak.formation_id, now=NOW)
     assert store.formations.claim(formation)
     again = change_set(AddFact(fact=make_fact(leak.town.his(), SECRET)))
-    assert store.formations.record(
+    assert Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=again,

@@ -19,6 +19,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
 )
+from tests.support.formations import Steps
 from tests.support.memory import at_once, facts_of
 
 WORKERS = 8
@@ -68,7 +69,7 @@ def test_an_expired_claim_is_taken_over_by_one(store: Store) -> None:
     assert store.formations.claim(formation)
     taken = at_once(
         WORKERS,
-        lambda n: store.formations.reclaim(
+        lambda n: Steps(store).claim(
             formation.id,
             worker=f"w{n}",
             now=EXPIRED,
@@ -94,7 +95,7 @@ def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> Non
             for n in range(5)
         ),
     )
-    assert store.formations.record(
+    assert Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=changes,
@@ -103,7 +104,7 @@ def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> Non
         counts={},
         now=NOW,
     )
-    results = at_once(WORKERS, lambda _: store.formations.apply_formation(formation.id, now=NOW))
+    results = at_once(WORKERS, lambda _: Steps(store).apply(formation.id, now=NOW))
     for each in results:
         assert {r.status for r in each} <= {ChangeStatus.APPLIED, ChangeStatus.ALREADY}
     assert len(facts_of(store, scope)) == 5
@@ -124,7 +125,7 @@ def test_one_worker_records_while_another_takes_over(store: Store) -> None:
 
     def work(number: int) -> bool:
         if number == 0:
-            return store.formations.record(
+            return Steps(store).record(
                 formation.id,
                 worker="slow",
                 changes=change_set(),
@@ -133,7 +134,7 @@ def test_one_worker_records_while_another_takes_over(store: Store) -> None:
                 counts={},
                 now=EXPIRED,
             )
-        taken = store.formations.reclaim(
+        taken = Steps(store).claim(
             formation.id, worker="quick", now=EXPIRED, lease_until=EXPIRED + timedelta(hours=1)
         )
         return taken is not None and taken.status is FormationStatus.CLAIMED

@@ -34,6 +34,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
 )
+from tests.support.formations import Steps
 from tests.support.memory import add_fact, applied, facts_of
 
 OWN, OTHERS = "Anna lives in Lisbon.", "Lisbon has trams."
@@ -82,7 +83,7 @@ def test_a_scope_closed_meanwhile_accepts_no_memory(store: Store, name: str) -> 
             or_add=make_fact(everybodys, "Some move."),
         ),
     )
-    assert store.formations.record(
+    assert Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=msgspec.structs.replace(learned, automatic=True),
@@ -94,7 +95,7 @@ def test_a_scope_closed_meanwhile_accepts_no_memory(store: Store, name: str) -> 
 
     close, why = MEANWHILE[name]
     applied(store, close(agent, hers))
-    results = store.formations.apply_formation(formation.id, now=NOW)
+    results = Steps(store).apply(formation.id, now=NOW)
 
     statuses = [result.status for result in results]
     assert statuses == [

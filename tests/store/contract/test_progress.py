@@ -24,6 +24,7 @@ from tests.support.builders import (
     make_messages,
     make_session,
 )
+from tests.support.formations import Steps
 from tests.support.platform_cursor import put_cursor, put_proof
 
 ONE, TWO = new_id(), new_id()
@@ -50,8 +51,8 @@ def form(store: Store, session: Session, messages: list[Message], **fields: Any)
     formation = make_formation(session, messages, **fields)
     assert store.formations.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert store.formations.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
-    store.formations.apply_formation(formation.id, now=NOW)
+    assert Steps(store).record(formation.id, worker="worker-1", changes=change_set(), **outcome)
+    Steps(store).apply(formation.id, now=NOW)
     return formation
 
 
@@ -119,19 +120,19 @@ def test_messages_of_a_superseded_formation_are_pending_again(
     whole = messages[:6] + messages[8:]
     assert waiting(store, session, ONE, Reach.FROM_START) == ids(whole)
 
-    assert not store.formations.supersede(claimed.id, now=NOW)
-    assert not store.formations.supersede(first.id, keep=first.message_ids, now=NOW)
+    assert not Steps(store).supersede(claimed.id, now=NOW)
+    assert not Steps(store).supersede(first.id, keep=first.message_ids, now=NOW)
     kept = messages[3].id
-    assert store.formations.supersede(first.id, keep=[kept], now=NOW)
-    assert not store.formations.supersede(first.id, now=NOW)
+    assert Steps(store).supersede(first.id, keep=[kept], now=NOW)
+    assert not Steps(store).supersede(first.id, now=NOW)
     assert waiting(store, session, ONE) == ids([messages[2], *messages[4:6], *messages[8:]])
     found = store.formations.formation(first.id)
     assert found is not None
     assert (found.status, found.message_ids) == (FormationStatus.SUPERSEDED, (kept,))
     assert found.superseded_message_ids == first.message_ids
-    assert store.formations.fail(claimed.id, worker="worker-1", now=NOW, error="no")
-    assert store.formations.supersede(claimed.id, now=NOW)
-    assert not store.formations.retry(claimed.id, now=NOW)
+    assert Steps(store).fail(claimed.id, worker="worker-1", now=NOW, error="no")
+    assert Steps(store).supersede(claimed.id, now=NOW)
+    assert not Steps(store).retry(claimed.id, now=NOW)
     assert list(store.formations.list_formations(statuses=[FormationStatus.FAILED])) == []
     assert list(store.formations.list_formations(statuses=[FormationStatus.APPLIED])) == []
     superseded = store.formations.list_formations(statuses=[FormationStatus.SUPERSEDED])
@@ -165,5 +166,5 @@ def test_superseding_resets_the_cold_runs_note(
         assert len(found) == rounds
         for quiet in found:
             assert store.cold.settle(session.id, seen=quiet.seen, rules="r")
-    assert store.formations.supersede(formation.id, now=NOW)
+    assert Steps(store).supersede(formation.id, now=NOW)
     assert len(list(store.cold.quiet_sessions(before=later, rules="r"))) == 1

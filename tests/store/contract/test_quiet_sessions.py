@@ -18,6 +18,7 @@ from tests.support.builders import (
     make_messages,
     make_session,
 )
+from tests.support.formations import Steps
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.formations import QuietSession
@@ -135,11 +136,11 @@ def test_an_unfinished_formation_resets_the_note(store: Store, status: str) -> N
     formation = make_formation(session, list(store.host.messages(session.id)))
     assert store.formations.claim(formation)
     if status == "released":
-        assert store.formations.release(formation.id, worker="worker-1", now=NOW)
+        assert Steps(store).release(formation.id, worker="worker-1", now=NOW)
     if status == "recorded":
         from tests.support.builders import change_set
 
-        assert store.formations.record(
+        assert Steps(store).record(
             formation.id,
             worker="worker-1",
             changes=change_set(),
@@ -155,9 +156,9 @@ def test_a_manual_retry_resets_the_note(store: Store) -> None:
     session = add(store)
     formation = make_formation(session, list(store.host.messages(session.id)))
     store.formations.claim(formation)
-    store.formations.fail(formation.id, worker="worker-1", now=NOW, error="no")
+    Steps(store).fail(formation.id, worker="worker-1", now=NOW, error="no")
     settle_all(store)
-    assert store.formations.retry(formation.id, now=NOW)
+    assert Steps(store).retry(formation.id, now=NOW)
     assert ids(store) == [session.id]
     found = store.formations.formation(formation.id)
     assert found is not None

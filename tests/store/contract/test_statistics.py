@@ -20,6 +20,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.formations import Steps
 from tests.support.memory import add_fact, add_reflection, applied
 
 EVE, ADAM, ANNA, BRUNO = (new_id() for _ in range(4))
@@ -154,7 +155,7 @@ def test_rejections_are_counted_by_rule(store: Store) -> None:
         assert store.host.add_messages(session.id, [message])
         formation = make_formation(session, [message], agent_id=agent_id, seq=seq, now=at)
         assert store.formations.claim(formation)
-        assert store.formations.record(
+        assert Steps(store).record(
             formation.id,
             worker="worker-1",
             changes=change_set(),
@@ -167,7 +168,7 @@ def test_rejections_are_counted_by_rule(store: Store) -> None:
             counts={},
             now=at,
         )
-        store.formations.apply_formation(formation.id, now=at, worker="worker-1")
+        Steps(store).apply(formation.id, now=at, worker="worker-1")
     assert store.statistics.count_rejections() == {"names": 3, "names, numbers": 3}
     ours = store.statistics.count_rejections(agent_id=EVE, since=TUESDAY)
     assert ours == {"names": 1, "names, numbers": 1}

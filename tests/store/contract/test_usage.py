@@ -6,6 +6,7 @@ import pytest
 
 from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
 from edenmem.models.ids import new_id
+from edenmem.models.statistics import sum_by_model
 from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
@@ -15,6 +16,7 @@ from tests.support.builders import (
     make_messages,
     make_session,
 )
+from tests.support.formations import Steps
 
 AGENT = new_id()
 
@@ -29,15 +31,15 @@ def entry(*calls: CallUsage, **fields: object) -> UsageEntry:
 
 
 def test_nothing_was_spent_in_a_new_store(store: Store) -> None:
-    assert store.usage.sum_usage() == []
+    assert sum_by_model(store.usage.usage_by_day()) == []
     store.usage.add_usage(entry())
-    assert store.usage.sum_usage() == []
+    assert sum_by_model(store.usage.usage_by_day()) == []
 
 
 def test_calls_are_summed_by_model(store: Store) -> None:
     store.usage.add_usage(entry(call("small", 10, 0.25), call("large", 7), call("small", 5)))
     store.usage.add_usage(entry(call("small", 1, 0.5)))
-    large, small = store.usage.sum_usage()
+    large, small = sum_by_model(store.usage.usage_by_day())
     assert large == UsageTotal(model="large", calls=1, input_tokens=7, output_tokens=1, unpriced=1)
     assert small == UsageTotal(
         model="small", calls=3, input_tokens=16, output_tokens=3, cost=0.75, unpriced=1
@@ -48,7 +50,7 @@ def test_an_entry_counts_once(store: Store) -> None:
     once = entry(call())
     store.usage.add_usage(once)
     store.usage.add_usage(once)
-    assert [total.calls for total in store.usage.sum_usage()] == [1]
+    assert [total.calls for total in sum_by_model(store.usage.usage_by_day())] == [1]
 
 
 @pytest.mark.parametrize("end", ["applied", "released", "failed"])
@@ -59,21 +61,21 @@ def test_formations_count_with_their_failed_attempts(store: Store, end: str) -> 
     store.host.add_messages(session.id, messages)
     formation = make_formation(session, messages)
     assert store.formations.claim(formation)
-    store.formations.release(
+    Steps(store).release(
         formation.id, worker="worker-1", now=NOW, usage=(call("small", 3),), error="no answer"
     )
-    store.formations.reclaim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
+    Steps(store).claim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
     match end:
         case "failed":
-            store.formations.fail(
+            Steps(store).fail(
                 formation.id, worker="worker-1", now=NOW, error="x", usage=(call("small", 4),)
             )
         case "released":
-            store.formations.release(
+            Steps(store).release(
                 formation.id, worker="worker-1", now=NOW, usage=(call("small", 4),)
             )
         case _:
-            assert store.formations.record(
+            assert Steps(store).record(
                 formation.id,
                 worker="worker-1",
                 changes=change_set(),
@@ -82,11 +84,11 @@ def test_formations_count_with_their_failed_attempts(store: Store, end: str) -> 
                 counts={},
                 now=NOW,
             )
-            store.formations.apply_formation(formation.id, now=NOW)
+            Steps(store).apply(formation.id, now=NOW)
     store.usage.add_usage(entry(call("small", 100)))
-    assert [(t.model, t.calls, t.input_tokens) for t in store.usage.sum_usage()] == [
-        ("small", 3, 107)
-    ]
+    assert [
+        (t.model, t.calls, t.input_tokens) for t in sum_by_model(store.usage.usage_by_day())
+    ] == [("small", 3, 107)]
 
 
 def test_usage_is_filtered_by_time_and_agent(store: Store) -> None:
@@ -103,7 +105,7 @@ def test_usage_is_filtered_by_time_and_agent(store: Store) -> None:
     )
 
     def tokens(**narrow: object) -> int:
-        return sum(total.input_tokens for total in store.usage.sum_usage(**narrow))
+        return sum(total.input_tokens for total in sum_by_model(store.usage.usage_by_day(**narrow)))
 
     assert tokens() == 15
     assert tokens(agent_id=AGENT) == 11

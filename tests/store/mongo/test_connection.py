@@ -170,7 +170,6 @@ def test_every_error_of_the_driver_is_a_store_error(error: Exception, words: str
         lambda: collection.insert_new([{}]),
         lambda: collection.update_one({}, {}),
         lambda: collection.update_many({}, {}),
-        lambda: collection.find_and_update({}, {}),
         lambda: collection.delete_one({}),
         lambda: collection.delete_many({}),
         lambda: collection.create_index([("x", 1)]),

@@ -37,6 +37,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.formations import Steps
 from tests.support.memory import add_fact, applied, at_once, facts_of
 
 pytestmark = pytest.mark.slow
@@ -146,7 +147,7 @@ def test_a_fact_refused_by_another_index_fails_its_range(mongo: MongoStore) -> N
     other = make_fact(Scope.user(agent, new_id()), SENTENCE, session_id=session.id)
     formation = make_formation(session, messages)
     assert mongo.formations.claim(formation)
-    assert mongo.formations.record(
+    assert Steps(mongo).record(
         formation.id,
         worker=formation.worker or "",
         changes=change_set(AddFact(fact=one), AddFact(fact=other)),
@@ -157,7 +158,7 @@ def test_a_fact_refused_by_another_index_fails_its_range(mongo: MongoStore) -> N
     )
     for _ in range(2):  # the next run meets the same
         with pytest.raises(ConflictError, match="theirs"):
-            mongo.formations.apply_formation(formation.id, now=NOW)
+            Steps(mongo).apply(formation.id, now=NOW)
         kept = mongo.formations.formation(formation.id)
         assert kept is not None
         assert kept.status is FormationStatus.RECORDED
@@ -175,7 +176,7 @@ def test_a_fact_refused_by_another_index_fails_its_range(mongo: MongoStore) -> N
     assert facts_of(mongo, lone.home) == [lone]
 
     raw.drop_index("theirs")
-    statuses = [one.status for one in mongo.formations.apply_formation(formation.id, now=NOW)]
+    statuses = [one.status for one in Steps(mongo).apply(formation.id, now=NOW)]
     assert statuses == [ChangeStatus.APPLIED] * 2
     assert [fact.id for fact in facts_of(mongo, one.home)] == [one.id]
     assert other.id in {fact.id for fact in facts_of(mongo, other.home)}

@@ -52,6 +52,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.formations import Steps
 from tests.support.memory import facts_of
 from tests.support.vectors import random_unit
 
@@ -264,29 +265,27 @@ def test_a_step_interrupted_anywhere_is_applied_once_and_continues(
     assert mongo.formations.claim(formation)
     outcome: dict[str, Any] = {"worker": "worker-1", "decisions": (), "usage": (), "counts": {}}
     fact = change_set(AddFact(fact=make_fact(SCOPE, "formed")))
-    assert mongo.formations.record(
+    assert Steps(mongo).record(
         formation.id, changes=fact, now=NOW, next_step="reflections", **outcome
     )
     template, (store, breaker) = Template(mongo.connection.database), breaking(None)
-    store.formations.apply_formation(formation.id, now=LATER)
+    Steps(store).apply(formation.id, now=LATER)
     points, log = breaker.points, breaker.log
     for point in range(log.index("before commit"), points):
         template.restore()
         store, _ = breaking(point)
         with pytest.raises(StoreError):
-            store.formations.apply_formation(formation.id, now=LATER)
-        mongo.formations.apply_formation(formation.id, now=LATER)
+            Steps(store).apply(formation.id, now=LATER)
+        Steps(mongo).apply(formation.id, now=LATER)
         found = mongo.formations.formation(formation.id)
         assert found is not None
         assert (found.status, found.changes) == (FormationStatus.RELEASED, None), log[point]
         assert [fact.content for fact in facts_of(mongo, SCOPE)].count("formed") == 1
-        taken = mongo.formations.reclaim(
-            formation.id, worker="worker-1", now=LATER, lease_until=LATER
-        )
+        taken = Steps(mongo).claim(formation.id, worker="worker-1", now=LATER, lease_until=LATER)
         assert taken is not None
         assert taken.next_step == "reflections"
-        assert mongo.formations.record(formation.id, changes=change_set(), now=LATER, **outcome)
-        mongo.formations.apply_formation(formation.id, now=LATER)
+        assert Steps(mongo).record(formation.id, changes=change_set(), now=LATER, **outcome)
+        Steps(mongo).apply(formation.id, now=LATER)
         progress = mongo.connection.database["sessions"].find_one()["memory_context"]
         assert str(progress["last_memory_message_id"]) == messages[-1].id
 
@@ -303,7 +302,7 @@ def test_applying_a_step_late_keeps_the_record_of_the_next(
     outcome: dict[str, Any] = {"worker": "worker-1", "decisions": (), "usage": (), "counts": {}}
     fact = change_set(AddFact(fact=make_fact(SCOPE, "formed")))
     thought = change_set(AddReflection(reflection=make_reflection(SCOPE), word_limit=300))
-    assert mongo.formations.record(
+    assert Steps(mongo).record(
         formation.id, changes=fact, now=NOW, next_step="reflections", **outcome
     )
     apply = mongo.changes.apply
@@ -311,12 +310,12 @@ def test_applying_a_step_late_keeps_the_record_of_the_next(
     def overtaken(changes: ChangeSet) -> Sequence[ChangeResult]:
         """Between reading the record and applying it, its worker takes the next step."""
         monkeypatch.setattr(mongo.changes, "apply", apply)
-        mongo.formations.apply_formation(formation.id, now=NOW, worker="worker-1")
-        assert mongo.formations.record(formation.id, changes=thought, now=NOW, **outcome)
+        Steps(mongo).apply(formation.id, now=NOW, worker="worker-1")
+        assert Steps(mongo).record(formation.id, changes=thought, now=NOW, **outcome)
         return apply(changes)
 
     monkeypatch.setattr(mongo.changes, "apply", overtaken)
-    mongo.formations.apply_formation(formation.id, now=NOW)
+    Steps(mongo).apply(formation.id, now=NOW)
     found = mongo.formations.formation(formation.id)
     assert found is not None
     assert (found.status, found.changes) == (FormationStatus.RECORDED, thought)
@@ -336,7 +335,7 @@ def test_a_formation_interrupted_anywhere_is_applied_once(
         AddFact(fact=make_fact(SCOPE, "formed")),
         AddReflection(reflection=make_reflection(SCOPE, "formed"), word_limit=300),
     )
-    assert mongo.formations.record(
+    assert Steps(mongo).record(
         formation.id,
         worker="worker-1",
         changes=changes,
@@ -346,14 +345,14 @@ def test_a_formation_interrupted_anywhere_is_applied_once(
         now=NOW,
     )
     template, (store, breaker) = Template(mongo.connection.database), breaking(None)
-    store.formations.apply_formation(formation.id, now=LATER)
+    Steps(store).apply(formation.id, now=LATER)
     points, log, wanted = breaker.points, breaker.log, _state(mongo)
     for point in range(log.index("before commit"), points):
         template.restore()
         store, _ = breaking(point)
         with pytest.raises(StoreError):
-            store.formations.apply_formation(formation.id, now=LATER)
-        mongo.formations.apply_formation(formation.id, now=LATER)
+            Steps(store).apply(formation.id, now=LATER)
+        Steps(mongo).apply(formation.id, now=LATER)
         found = mongo.formations.formation(formation.id)
         assert found is not None
         assert found.status is FormationStatus.APPLIED

@@ -65,6 +65,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.forgetting import fill, forget, make_town
+from tests.support.formations import Steps
 from tests.support.interposed import InterposedStore
 from tests.support.vectors import random_unit
 
@@ -142,8 +143,6 @@ def _filters(
     match name:
         case "find":
             yield command["filter"], command.get("sort", {})
-        case "findAndModify":
-            yield command["query"], {}
         case "update":
             for update in command["updates"]:
                 yield update["q"], {}
@@ -280,10 +279,10 @@ def _use_everything(store: Store) -> None:
 
     formation = make_formation(session, messages[:4])
     store.formations.claim(formation)
-    store.formations.renew(formation.id, worker="worker-1", lease_until=LATER)
-    store.formations.release(formation.id, worker="worker-1", now=NOW)
-    store.formations.reclaim(formation.id, worker="worker-2", now=NOW, lease_until=LATER)
-    store.formations.narrow(
+    Steps(store).renew(formation.id, worker="worker-1", lease_until=LATER)
+    Steps(store).release(formation.id, worker="worker-1", now=NOW)
+    Steps(store).claim(formation.id, worker="worker-2", now=NOW, lease_until=LATER)
+    Steps(store).narrow(
         formation.id,
         worker="worker-2",
         message_ids=[each.id for each in messages[:3]],
@@ -292,16 +291,17 @@ def _use_everything(store: Store) -> None:
     )
     changes = change_set(AddFact(fact=make_fact(scopes[0], "Formed.")))
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}}
-    store.formations.record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
-    store.formations.apply_formation(formation.id, now=NOW)
+    Steps(store).record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
+    Steps(store).apply(formation.id, now=NOW)
     failing = make_formation(session, messages[4:], seq=2)
     store.formations.claim(failing)
-    store.formations.fail(failing.id, worker="worker-1", now=NOW, error="no")
-    store.formations.retry(failing.id, now=NOW)
+    Steps(store).fail(failing.id, worker="worker-1", now=NOW, error="no")
+    Steps(store).retry(failing.id, now=NOW)
     store.formations.formation(formation.id)
     store.formations.backlog(session.id, agent.id, limit=2)
     store.formations.backlog(session.id, other.id, limit=2, reach=Reach.FROM_START)
     store.formations.proof(session.id, agent.id)
+    store.formations.find_blocked([messages[5].id])
     store.formations.note_proof(session.id, agent.id, [messages[5].id], now=NOW)
     store.formations.note_proof(session.id, agent.id, [messages[4].id], now=NOW)
     store.formations.drop_proof(session.id, agent.id, [messages[4].id])
@@ -310,7 +310,7 @@ def _use_everything(store: Store) -> None:
         list(store.formations.find_readings(latest=latest))
     list(store.host.find_lost_progress(since=NOW))
     store.formations.advance_cursor(session.id)
-    store.formations.supersede(formation.id, now=NOW)
+    Steps(store).supersede(formation.id, now=NOW)
     of_session, of_agent = {"session_id": session.id}, {"agent_id": agent.id}
     for named in ({}, of_session, of_agent, of_session | of_agent):
         list(store.formations.list_formations(**named))
@@ -470,8 +470,8 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.search.require_formable(scopes, model="m", dimensions=4)
     for named in ({}, {"agent_id": agent_id}):
         store.propagation.find_unpropagated(**named)
-        store.usage.sum_usage(**named, since=ago(days=7))
-    store.usage.sum_usage()
+        store.usage.usage_by_day(**named, since=ago(days=7))
+    store.usage.usage_by_day()
     store.propagation.settle_propagation(scopes[0], 1)
     list(store.cold.quiet_sessions(before=LATER, rules=None))
     for quiet in store.cold.quiet_sessions(before=LATER, rules="r"):
@@ -604,7 +604,7 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
         "scopes_of",
         "sessions_of",
     }
-    on_request = {"is_searchable", "usage_by_day", "find_damaged_usage", "repair_usage"}
+    on_request = {"is_searchable", "find_damaged_usage", "repair_usage"}
     assert public - recorder.called - for_forgetting == on_request
     seen = list(watcher.seen)
     assert {collection for _, collection, _, _ in seen} >= {
@@ -625,7 +625,6 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
         "aggregate",
         "update",
         "delete",
-        "findAndModify",
         "distinct",
     }
     scans = _scans(store, seen)

@@ -10,7 +10,7 @@ from bson import ObjectId
 
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.models.statistics import FactUse
+from edenmem.models.statistics import FactUse, sum_by_model
 from edenmem.store.mongo import MongoStore
 from tests.support.builders import NOW
 from tests.support.memory import add_fact
@@ -45,6 +45,6 @@ def test_no_record_of_a_call_stops_the_sum(mongo: MongoStore, database: Any, cal
     record = {"agent_id": ObjectId(AGENT), "at": NOW, "calls": calls}
     database.memory2_usage.insert_one(record)
     (day,) = mongo.usage.usage_by_day(agent_id=AGENT)
-    (total,) = mongo.usage.sum_usage(agent_id=AGENT)
+    (total,) = sum_by_model(mongo.usage.usage_by_day(agent_id=AGENT))
     assert (day.calls, day.input_tokens, day.cost) == (1, 0, 0)
     assert (total.calls, total.input_tokens, total.cost) == (1, 0, 0)

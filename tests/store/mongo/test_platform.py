@@ -38,6 +38,7 @@ from tests.support.builders import (
     make_session,
 )
 from tests.support.forgetting import forget, make_town
+from tests.support.formations import Steps
 from tests.support.memory import add_fact, add_reflection, applied, apply_one, facts_of
 from tests.support.names import stable
 from tests.support.vectors import random_unit
@@ -452,7 +453,7 @@ def test_progress_is_written_into_any_memory_context(
     mongo.host.add_messages(session.id, messages)
     formation = make_formation(session, messages)
     assert mongo.formations.claim(formation)
-    assert mongo.formations.record(
+    assert Steps(mongo).record(
         formation.id,
         worker="worker-1",
         changes=change_set(),
@@ -461,7 +462,7 @@ def test_progress_is_written_into_any_memory_context(
         counts={},
         now=NOW,
     )
-    mongo.formations.apply_formation(formation.id, now=NOW)
+    Steps(mongo).apply(formation.id, now=NOW)
     mongo.contexts.cache_context(
         session.id, agent, CachedContext(xml="<x/>", fingerprint="f", built_at=LATER)
     )
@@ -488,15 +489,15 @@ def test_a_claim_of_any_agent_moves_the_progress_to_the_end_and_never_back(
         formation = make_formation(session, part, agent_id=agent, seq=seq)
         assert mongo.formations.claim(formation)
         if failed:
-            assert mongo.formations.fail(formation.id, worker="worker-1", now=NOW, error="no")
+            assert Steps(mongo).fail(formation.id, worker="worker-1", now=NOW, error="no")
         else:
             finish(formation.id, "worker-1")
         return formation.id
 
     def finish(formation_id: str, worker: str) -> None:
         outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-        assert mongo.formations.record(formation_id, worker=worker, changes=change_set(), **outcome)
-        mongo.formations.apply_formation(formation_id, now=NOW)
+        assert Steps(mongo).record(formation_id, worker=worker, changes=change_set(), **outcome)
+        Steps(mongo).apply(formation_id, now=NOW)
 
     def progress() -> Any:
         return database.sessions.find_one()["memory_context"].get("last_memory_message_id")
@@ -506,8 +507,8 @@ def test_a_claim_of_any_agent_moves_the_progress_to_the_end_and_never_back(
     older = form(first, 1, messages[:2], failed=True)
     form(first, 2, messages[2:6])
     assert str(progress()) == messages[5].id
-    assert mongo.formations.retry(older, now=NOW)
-    assert mongo.formations.reclaim(older, worker="worker-2", now=NOW, lease_until=LATER)
+    assert Steps(mongo).retry(older, now=NOW)
+    assert Steps(mongo).claim(older, worker="worker-2", now=NOW, lease_until=LATER)
     finish(older, "worker-2")
     assert str(progress()) == messages[5].id
 

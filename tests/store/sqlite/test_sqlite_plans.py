@@ -23,6 +23,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.formations import Steps
 from tests.support.memory import add_fact, add_reflection, set_policy
 from tests.support.vectors import random_unit
 
@@ -153,8 +154,8 @@ def run_everything(store: SqliteStore) -> None:
     store.propagation.find_unpropagated(agent_id=AGENT.id)
     store.propagation.settle_propagation(SCOPE, 1)
     store.usage.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=AGENT.id, work="x", calls=()))
-    store.usage.sum_usage()
-    store.usage.sum_usage(agent_id=AGENT.id, since=NOW)
+    store.usage.usage_by_day()
+    store.usage.usage_by_day(agent_id=AGENT.id, since=NOW)
     store.history.pending_at(SCOPE, ago(hours=1))
     list(store.log.audit())
     list(store.log.audit(agent_id=AGENT.id, limit=2))
@@ -174,8 +175,8 @@ def run_everything(store: SqliteStore) -> None:
     store.formations.backlog(session.id, AGENT.id, limit=3)
     formation = make_formation(session, messages[:3])
     assert store.formations.claim(formation)
-    store.formations.reclaim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
-    store.formations.record(
+    Steps(store).claim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
+    Steps(store).record(
         formation.id,
         worker="worker-1",
         changes=change_set(),
@@ -184,8 +185,8 @@ def run_everything(store: SqliteStore) -> None:
         counts={},
         now=NOW,
     )
-    store.formations.apply_formation(formation.id, now=NOW)
-    store.formations.retry(formation.id, now=NOW)
+    Steps(store).apply(formation.id, now=NOW)
+    Steps(store).retry(formation.id, now=NOW)
     list(store.formations.list_formations())
     list(store.formations.list_formations(session_id=session.id))
     list(store.formations.list_formations(session_id=session.id, agent_id=AGENT.id))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
-from pymongo import ReturnDocument, UpdateMany, UpdateOne
+from pymongo import UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure
 from pymongo.operations import SearchIndexModel
 
@@ -252,25 +252,6 @@ class Collection:
         """Update documents; return how many matched."""
         with self._writing():
             return int(self._raw.update_many(filter, update).matched_count)
-
-    def find_and_update(
-        self,
-        filter: Mapping[str, Any],
-        update: Mapping[str, Any],
-        *,
-        projection: Mapping[str, Any] | None = None,
-        upsert: bool = False,
-    ) -> Document | None:
-        """Update one document atomically; return its new state, or None if none matched."""
-        with self._writing():
-            found: Document | None = self._raw.find_one_and_update(
-                filter,
-                update,
-                projection=projection,
-                upsert=upsert,
-                return_document=ReturnDocument.AFTER,
-            )
-        return found
 
     def delete_one(self, filter: Mapping[str, Any]) -> bool:
         """Delete a document; return whether one matched."""

@@ -389,7 +389,11 @@ class MongoErasure:
                 {"$set": {"content": FORGOTTEN}, "$unset": {"snapshot": ""}},
             ),
             "audit": (self._db.audit, {"$set": {"before": None, "after": None, "reason": ""}}),
-            "formation": (self._db.formations, {"$set": {"decisions": [], "error": None}}),
+            "formation": (
+                self._db.formations,
+                # A worker's next step must not write back what it knows.
+                {"$set": {"decisions": [], "error": None, "updated_at": utc_now()}},
+            ),
             "context": (self._db.sessions, UNCACHED),
         }
         for place, (collection, update) in places.items():

@@ -10,6 +10,7 @@ from bson import ObjectId
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError
+from edenmem.memory.formations import apply
 from edenmem.models.forgetting import Traces
 from edenmem.models.formation import Formation
 from edenmem.models.ids import utc_now
@@ -18,7 +19,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
-from edenmem.store.mongo.formations.formations import formation_document
+from edenmem.store.mongo.formations.formations import formation_document, formation_from
 from edenmem.store.mongo.host.host import find_messages_by, set_in_context
 from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.protocol.formations import Formations
@@ -79,7 +80,10 @@ def settle_session(
         if accounts is not None and messages.keys().isdisjoint(_message_ids(document)):
             continue
         if document["status"] == "recorded":
-            formations.apply_formation(str(document["_id"]), now=at)
+            recorded = formation_from(document)
+            done = apply(recorded, now=at)
+            if recorded.changes is not None and done is not None:
+                formations.apply_formation(recorded, done, recorded.changes)
         fields: Document = {
             "status": "superseded" if document["status"] == "superseded" else "applied",
             "decisions": [],

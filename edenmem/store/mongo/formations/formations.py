@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -13,11 +13,11 @@ from bson import ObjectId
 from bson.binary import Binary
 from pymongo.errors import DuplicateKeyError
 
-from edenmem.errors import ConflictError, StoreError
+from edenmem.errors import StoreError
+from edenmem.memory.formations import DECIDING
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.formation import (
     UNFINISHED,
-    CallUsage,
     Decision,
     Formation,
     FormationStatus,
@@ -33,7 +33,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import FORMATIONS, MEMORY_INDEXES
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, id_parts, object_id, object_ids
+from edenmem.store.mongo.core.filters import Filter, object_id, object_ids
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS, has_keys
 from edenmem.store.mongo.formations.progress import (
@@ -57,7 +57,6 @@ _LATEST = (("created_at", -1), ("_id", -1))
 
 #: For one session and agent: ordered by number, since the clocks of workers may disagree.
 _LATEST_OF_PAIR = (("session_id", -1), ("agent_id", -1), ("seq", -1))
-_FINISHED = frozenset({FormationStatus.APPLIED, FormationStatus.FAILED})
 _MESSAGES_KEY = next(i for i in MEMORY_INDEXES if i.name == "edenmem_formation_messages")
 
 
@@ -81,6 +80,10 @@ class MongoFormations:
     ) -> Backlog:
         """See `Formations.backlog`."""
         return find_backlog(self._db, session_id, agent_id, limit=limit, reach=reach)
+
+    def find_blocked(self, message_ids: Sequence[str]) -> set[str]:
+        """See `Formations.find_blocked`."""
+        return find_blocked(self._db, message_ids)
 
     def proof(self, session_id: str, agent_id: str) -> set[str]:
         """See `Formations.proof`."""
@@ -143,11 +146,6 @@ class MongoFormations:
         self._readiness.require()
         self._readiness.require_keys(CLAIM_KEYS)
         self._slots.storage()  # raises before a model is paid
-        pair = _pair(formation.session_id, formation.agent_id)
-        for part in id_parts(formation.message_ids):
-            taken = {**pair, "message_ids": {"$in": part}}
-            if self._db.formations.find_one(taken, {"_id": 1}) is not None:
-                return False
         try:
             self._db.formations.insert_one(formation_document(formation))
         except DuplicateKeyError:
@@ -155,254 +153,33 @@ class MongoFormations:
         pass_over(self._db, formation.session_id)
         return True
 
-    def reclaim(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        lease_until: datetime,
-        forced: bool = False,
-    ) -> Formation | None:
-        """See `Formations.reclaim`."""
-        held = {"worker": worker, "lease_until": lease_until, "updated_at": now, "updatedAt": now}
-        free: list[Filter] = [{"worker": worker}, {"lease_until": {"$lte": now}}]
-        due: list[Filter] = (
-            [{}] if forced else [{"not_before": None}, {"not_before": {"$lte": now}}]
-        )
-        takeovers: list[tuple[Filter, Filter]] = [
-            *(({"status": "claimed", **f}, {}) for f in free),
-            *(({"status": "recorded", **f}, {}) for f in free),
-            *(({"status": "released", **f}, {"status": "claimed"}) for f in due),
-        ]
-        for condition, fields in takeovers:
-            found = self._move(formation_id, condition, {**held, **fields}, unset=("not_before",))
-            if found is not None:
-                advance_cursor(self._db, str(found["session_id"]))
-                return formation_from(found)
-        return None
-
-    def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
-        """See `Formations.renew`."""
-        held = {"worker": worker, "unfinished": True, "status": {"$in": ["claimed", "recorded"]}}
-        return self._move(formation_id, held, {"lease_until": lease_until}) is not None
-
-    def narrow(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        message_ids: Sequence[str],
-        last_message_at: datetime,
-        now: datetime,
-    ) -> bool:
-        """See `Formations.narrow`."""
-        fields = {
-            "message_ids": object_ids(message_ids),
-            "last_message_at": last_message_at,
-            "updated_at": now,
-            "updatedAt": now,
-        }
-        held = {"status": "claimed", "worker": worker}
-        return self._move(formation_id, held, fields) is not None
-
-    def record(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        changes: ChangeSet,
-        decisions: Sequence[Decision],
-        usage: Sequence[CallUsage],
-        counts: Mapping[str, Any],
-        now: datetime,
-        next_step: str = "",
-    ) -> bool:
-        """See `Formations.record`.
+    def move(self, before: Formation, after: Formation) -> bool:
+        """See `Formations.move`.
 
         Raises:
             StoreError: the changes exceed one document.
         """
-        packed = msgspec.msgpack.encode(changes)
-        if len(packed) > RECORD_LIMIT:
-            raise StoreError(
-                f"outcome of formation {formation_id} has {len(packed):,} bytes, over the limit of "
-                f"{RECORD_LIMIT:,} for one document",
-                hint="lower formation.max_messages, so that one range brings less",
-            )
-        fields = {
-            "status": "recorded",
-            "changes": Binary(packed),
-            "counts": dict(counts),
-            "next_step": next_step or None,
-            "updated_at": now,
-            "updatedAt": now,
-            **({"attempts": 0, "error": None} if next_step else {}),
-        }
-        return self._end(formation_id, worker, fields, usage, decisions=decisions) is not None
-
-    def release(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        not_before: datetime | None = None,
-        error: str | None = None,
-        count: bool = True,
-        usage: Sequence[CallUsage] = (),
-    ) -> bool:
-        """See `Formations.release`."""
-        fields = {
-            "status": "released",
-            "worker": None,
-            "lease_until": None,
-            "not_before": not_before,
-            "error": error,
-            "updated_at": now,
-            "updatedAt": now,
-        }
-        return self._end(formation_id, worker, fields, usage, attempts=int(count)) is not None
-
-    def fail(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        error: str,
-        usage: Sequence[CallUsage] = (),
-    ) -> bool:
-        """See `Formations.fail`."""
-        fields = {
-            "status": "failed",
-            "worker": None,
-            "lease_until": None,
-            "not_before": None,
-            "error": error,
-            "updated_at": now,
-            "updatedAt": now,
-        }
-        ended = self._end(formation_id, worker, fields, usage, attempts=1, unset=("unfinished",))
-        return ended is not None
-
-    def retry(self, formation_id: str, *, now: datetime) -> bool:
-        """See `Formations.retry`."""
-        fields = {
-            "status": "released",
-            "unfinished": True,
-            "attempts": 0,
-            "updated_at": now,
-            "updatedAt": now,
-        }
+        old, new = formation_document(before), formation_document(after)
+        always: Document = {"updated_at": after.updated_at}  # a renewal may change nothing
+        changed = {name: value for name, value in new.items() if (name, value) not in old.items()}
+        update: Document = {"$set": always | changed}
+        if gone := {name: "" for name in old if name not in new}:
+            update["$unset"] = gone
+        same = {name: old.get(name) for name in ("_id", *DECIDING)}
         try:
-            return self._move(formation_id, {"status": "failed"}, fields) is not None
-        except DuplicateKeyError:  # another one is unfinished
+            found = self._db.formations.update_one(same, update)
+        except DuplicateKeyError:  # another one of the session and agent is unfinished
             return False
-
-    def _end(
-        self,
-        formation_id: str,
-        worker: str,
-        fields: Document,
-        usage: Sequence[CallUsage],
-        *,
-        attempts: int = 0,
-        decisions: Sequence[Decision] = (),
-        unset: Sequence[str] = (),
-    ) -> Document | None:
-        """End the worker's claim with these fields; append its calls and decisions."""
-        added = {"usage": usage, "decisions": decisions}
-        update: Document = {
-            "$set": fields,
-            "$push": {
-                name: {"$each": msgspec.to_builtins(list(values))} for name, values in added.items()
-            },
-        }
-        if attempts:
-            update["$inc"] = {"attempts": attempts}
-        if unset:
-            update["$unset"] = dict.fromkeys(unset, "")
-        key = {"_id": object_id(formation_id), "status": "claimed", "worker": worker}
-        return self._db.formations.find_and_update(key, update, projection={"_id": 1})
-
-    def _move(
-        self, formation_id: str, condition: Filter, fields: Document, *, unset: Sequence[str] = ()
-    ) -> Document | None:
-        update: Document = {"$set": fields}
-        if unset:
-            update["$unset"] = dict.fromkeys(unset, "")
-        return self._db.formations.find_and_update(
-            {"_id": object_id(formation_id), **condition}, update
-        )
-
-    # -- the outcome -------------------------------------------------------------------------
+        if found and after.status is FormationStatus.SUPERSEDED:
+            reset_cold_note(self._db, after.session_id, after.last_message_at)
+        return found > 0
 
     def apply_formation(
-        self,
-        formation_id: str,
-        *,
-        now: datetime,
-        worker: str | None = None,
-        skip: Set[str] = frozenset(),
-    ) -> list[ChangeResult]:
+        self, before: Formation, after: Formation, changes: ChangeSet
+    ) -> list[ChangeResult] | None:
         """See `Formations.apply_formation`."""
-        formation = self.formation(formation_id)
-        if formation is None or formation.status is not FormationStatus.RECORDED:
-            return []
-        try:
-            changes = formation.changes and formation.changes.without(skip)
-            results = self._changes.apply(changes) if changes is not None else []
-        except ConflictError as error:
-            reason = {"error": error.message, "updated_at": now, "updatedAt": now}
-            self._move(formation_id, {"status": "recorded"}, reason)
-            raise
-        # Another worker may have applied the same step and recorded the next one.
-        same = {"status": "recorded", "next_step": formation.next_step or None}
-        if formation.next_step:
-            self._go_on(formation, same, now, worker)
-            return results
-        self._move(
-            formation_id,
-            same,
-            {"status": "applied", "updated_at": now, "updatedAt": now},
-            unset=("unfinished", "changes", "worker", "lease_until", "error"),
-        )
-        return results
-
-    def _go_on(self, formation: Formation, same: Filter, now: datetime, worker: str | None) -> None:
-        """Continue a formation with its next step: keep the worker's claim, or release it."""
-        fields: Document = {"status": "claimed", "updated_at": now, "updatedAt": now}
-        if worker is None or worker != formation.worker:
-            fields |= {"status": "released", "worker": None, "lease_until": None}
-        held = {**same, "worker": formation.worker}
-        self._move(formation.id, held, fields, unset=("changes", "not_before", "error"))
-
-    def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
-        """See `Formations.supersede`."""
-        key = {"_id": object_id(formation_id)}
-        found = self._db.formations.find_one(key, {"changes": 0})
-        if found is None or found.get("status") not in _FINISHED:
-            return False
-        ids = found.get("message_ids") or []
-        held = {*keep, *find_blocked(self._db, map(str, ids))}
-        kept = [each for each in ids if str(each) in held]
-        if len(kept) == len(ids):
-            return False
-        fields = {
-            "status": "superseded",
-            # Its own ID is a placeholder: a unique index allows only one empty list.
-            "message_ids": kept or [key["_id"]],
-            "superseded_message_ids": ids,
-            "next_step": None,
-            "updated_at": now,
-            "updatedAt": now,
-        }
-        session_id = str(found["session_id"])
-        same = {**key, "status": found["status"], "message_ids": ids}
-        superseded = self._db.formations.update_one(same, {"$set": fields}) > 0
-        reset_cold_note(self._db, session_id, codec.require_moment(found, "last_message_at"))
-        return superseded
+        results = self._changes.apply(changes)
+        return results if self.move(before, after) else None
 
     # -- queries -----------------------------------------------------------------------------
 
@@ -461,7 +238,11 @@ def _pair(session_id: str, agent_id: str) -> Filter:
 
 
 def formation_document(formation: Formation) -> Document:
-    """Return a new document for a formation."""
+    """Return a new document for a formation.
+
+    Raises:
+        StoreError: the changes exceed one document.
+    """
     document: Document = {
         "_id": object_id(formation.id),
         **_pair(formation.session_id, formation.agent_id),
@@ -491,8 +272,19 @@ def formation_document(formation: Formation) -> Document:
     if formation.next_step:
         document["next_step"] = formation.next_step
     if formation.changes is not None:
-        document["changes"] = Binary(msgspec.msgpack.encode(formation.changes))
+        document["changes"] = _pack(formation)
     return document
+
+
+def _pack(formation: Formation) -> Binary:
+    packed = msgspec.msgpack.encode(formation.changes)
+    if len(packed) > RECORD_LIMIT:
+        raise StoreError(
+            f"outcome of formation {formation.id} has {len(packed):,} bytes, over the limit of "
+            f"{RECORD_LIMIT:,} for one document",
+            hint="lower formation.max_messages, so that one range brings less",
+        )
+    return Binary(packed)
 
 
 def formation_from(document: Document) -> Formation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from pymongo.errors import DuplicateKeyError
 
-from edenmem.models.formation import UsageEntry, UsageTotal, calls_from, is_damaged_usage
+from edenmem.models.formation import UsageEntry, calls_from, is_damaged_usage
 from edenmem.models.ids import utc_now
 from edenmem.models.integrity import Finding
 from edenmem.models.statistics import UsageOnDay
@@ -19,8 +19,8 @@ from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import EPOCH, Filter, count_or_zero, object_id, tokens_or_zero
 
-#: The sums for each model.
-_SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced", "estimated")
+#: The sums of whole numbers.
+_COUNTS = ("calls", "input_tokens", "output_tokens", "unpriced", "estimated")
 
 
 class MongoUsage:
@@ -36,22 +36,27 @@ class MongoUsage:
         except DuplicateKeyError:
             return
 
-    def sum_usage(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> list[UsageTotal]:
-        """See `Usage.sum_usage`."""
-        totals: dict[str, Counter[str]] = {}
-        for (_, model), total in self._sum_by_day(agent_id, since).items():
-            totals.setdefault(model, Counter()).update(total)
-        return [UsageTotal(model=model, **_fields(totals[model])) for model in sorted(totals)]
-
     def usage_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[UsageOnDay]:
         """See `Usage.usage_by_day`."""
-        totals = self._sum_by_day(agent_id, since)
+        owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
+        totals: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for collection, at, calls in (
+            (self._db.formations, "created_at", "usage"),
+            (self._db.usage, "at", "calls"),
+        ):
+            match = {**owner, at: {"$gte": since or EPOCH}}
+            for row in collection.aggregate(_usage_pipeline(match, at, calls)):
+                total = totals[str(row["_id"]["day"]), str(row["_id"].get("model"))]
+                total.update({name: row[name] or 0 for name in (*_COUNTS, "cost")})
         return [
-            UsageOnDay(day=day, model=model, **_fields(totals[day, model]))
+            UsageOnDay(
+                day=day,
+                model=model,
+                cost=float(totals[day, model]["cost"]),
+                **{name: int(totals[day, model][name]) for name in _COUNTS},
+            )
             for day, model in sorted(totals)
         ]
 
@@ -88,23 +93,6 @@ class MongoUsage:
     def _places(self) -> dict[str, tuple[Collection, str]]:
         """Map the target type of a finding to the collection and field of its calls."""
         return {"formation": (self._db.formations, "usage"), "usage": (self._db.usage, "calls")}
-
-    def _sum_by_day(
-        self, agent_id: str | None, since: datetime | None
-    ) -> dict[tuple[str, str], Counter[str]]:
-        owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
-        totals: dict[tuple[str, str], Counter[str]] = {}
-        for collection, at, calls in (
-            (self._db.formations, "created_at", "usage"),
-            (self._db.usage, "at", "calls"),
-        ):
-            match = {**owner, at: {"$gte": since or EPOCH}}
-            for row in collection.aggregate(_usage_pipeline(match, at, calls)):
-                key = str(row["_id"]["day"]), str(row["_id"].get("model"))
-                total = totals.setdefault(key, Counter())
-                for name in _SUMS:
-                    total[name] += row[name] or 0
-        return totals
 
 
 def usage_document(entry: UsageEntry) -> Document:
@@ -150,11 +138,6 @@ def _usage_pipeline(match: Filter, at: str, calls: str) -> list[Document]:
             }
         },
     ]
-
-
-def _fields(total: Counter[str]) -> dict[str, Any]:
-    whole = {name: int(total[name]) for name in _SUMS if name != "cost"}
-    return {**whole, "cost": float(total["cost"])}
 
 
 def day_of(field: str | dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,10 @@ class MongoDatabase:
         self._db = db
         self._readiness = readiness
         self._migrations = migrations
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """See `Database.snapshot`; here each read sees the newest state."""
+        return nullcontext()
 
     def info(self) -> StoreInfo:
         with translate_errors(self._db.location):

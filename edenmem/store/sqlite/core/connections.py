@@ -51,6 +51,8 @@ class Connections:
         self.path = path
         self._timeout = busy_timeout
         self._read_only = read_only
+        #: ``connection`` is that of the thread's `snapshot`.
+        self._shared = threading.local()
         self._forked_in_use = False
         self._generation = 0
         #: Device and inode of the file that the connections belong to.
@@ -69,7 +71,12 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection that sees one snapshot of the database."""
+        """Yield a connection that sees one snapshot of the database; see `snapshot`."""
+        shared: sqlite3.Connection | None = getattr(self._shared, "connection", None)
+        if shared is not None:
+            with translate_errors(self.path):
+                yield shared
+            return
         with translate_errors(self.path), self._borrow() as connection:
             connection.execute("BEGIN")
             try:
@@ -77,6 +84,17 @@ class Connections:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all reads of this thread see one snapshot, until the body ends."""
+        with self.reading() as connection:
+            outer = getattr(self._shared, "connection", None)
+            self._shared.connection = connection
+            try:
+                yield
+            finally:
+                self._shared.connection = outer
 
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:

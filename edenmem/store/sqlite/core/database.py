@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from edenmem.models.forgetting import Compaction
@@ -104,6 +105,9 @@ class Database(Part):
                 )
             case _:
                 return Preparation()
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self._db.snapshot()
 
     def is_beside_platform(self) -> bool:
         return False  # the platform uses no files

@@ -19,6 +19,7 @@ from typing import Any, get_args
 import msgspec
 
 from edenmem.models.backup import RecordKind, Selection
+from edenmem.models.changes import ChangeSet
 from edenmem.models.forgetting import (
     FORGOTTEN,
     Forgetting,
@@ -30,10 +31,11 @@ from edenmem.models.forgetting import (
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry
 from edenmem.store.common.progress import Place, finished_record, pass_over
+from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core import scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
-from edenmem.store.sqlite.formations.formations import apply_recorded, insert_formation
+from edenmem.store.sqlite.formations.formations import insert_formation
 from edenmem.store.sqlite.memory import facts, log
 from edenmem.store.sqlite.walk.sources import (
     BY_SUBJECT,
@@ -91,7 +93,9 @@ _EMPTYING = {
     "previous": f"UPDATE facts SET previous_content = NULL WHERE id {AMONG}",
     "history": f"UPDATE history SET content = '{FORGOTTEN}', snapshot = NULL WHERE id {AMONG}",
     "audit": _EMPTY_AUDIT.format(f"id {AMONG}"),
-    "formation": f"UPDATE formations SET decisions = '[]', error = NULL WHERE id {AMONG}",
+    # A worker's next step must not write back what it knows.
+    "formation": "UPDATE formations SET decisions = '[]', error = NULL, updated_at = updated_at + 1"
+    f" WHERE id {AMONG}",
 }
 
 _KINDS: dict[str, SubjectKind] = {kind: kind for kind in get_args(SubjectKind)}
@@ -440,11 +444,11 @@ def _settle(
     subject = _subject(traces)
     chosen, chosen_values = ("", ()) if everything else (f" AND {FROM_SUBJECT}", subject)
     recorded = connection.execute(
-        f"SELECT id FROM formations WHERE session_id = ? AND status = 'recorded'{narrowed}",
+        f"SELECT changes FROM formations WHERE session_id = ? AND status = 'recorded'{narrowed}",
         (session_id, *value),
     ).fetchall()
-    for (formation_id,) in recorded:
-        apply_recorded(connection, formation_id, at)
+    for (changes,) in recorded:
+        apply_changes(connection, msgspec.json.decode(changes, type=ChangeSet))
     if not everything:  # messages of other people in a withdrawn claim are released
         connection.execute(
             "DELETE FROM formation_messages WHERE formation_id IN (SELECT id FROM formations"

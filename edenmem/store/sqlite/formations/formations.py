@@ -10,16 +10,15 @@ claiming one range, in any order of events.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from edenmem.errors import ConflictError, NotFoundError
+from edenmem.memory.formations import DECIDING
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.formation import (
-    CallUsage,
     Decision,
     Formation,
     FormationStatus,
@@ -33,7 +32,7 @@ from edenmem.store.common.progress import proof_record
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_ms
-from edenmem.store.sqlite.core.part import BATCH, Part, json_array
+from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 from edenmem.store.sqlite.formations.backlog import backlog_of, find_blocked, find_proof
 from edenmem.store.sqlite.formations.usage import decode_calls
 from edenmem.store.sqlite.host.rows import reset_cold_note
@@ -43,6 +42,9 @@ COLUMNS = (
     " worker, lease_until, not_before, attempts, error, decisions, usage, counts,"
     " superseded_message_ids, next_step"
 )
+_COLUMNS = (*COLUMNS.split(", "), "changes")
+#: Columns that have their value of before when a step is taken.
+_DECIDING = (*DECIDING, "superseded_message_ids")
 
 
 def _json(value: Any) -> str:
@@ -90,36 +92,29 @@ def find_formation(connection: sqlite3.Connection, formation_id: str) -> Formati
     return formation_from(connection, row) if row else None
 
 
+def _encode(formation: Formation, name: str) -> Any:
+    """Encode a column; superseded formations are marked by their list of messages only."""
+    value = getattr(formation, name)
+    is_superseded = formation.status is FormationStatus.SUPERSEDED
+    match name:
+        case "status":
+            return (FormationStatus.APPLIED if is_superseded else formation.status).value
+        case "superseded_message_ids":
+            return json_array(value) if is_superseded else None
+        case "decisions" | "usage" | "counts":
+            return _json(value)
+        case "changes":
+            return None if value is None else msgspec.json.encode(value)
+        case _:
+            return to_ms(value) if isinstance(value, datetime) else value
+
+
 def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bool:
     """Insert a formation; False if it conflicts: see `Formations.claim`."""
-    changes = formation.changes
     added = connection.execute(
-        f"INSERT OR IGNORE INTO formations ({COLUMNS}, changes) VALUES"
-        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            formation.id,
-            formation.session_id,
-            formation.agent_id,
-            formation.seq,
-            _encode_status(formation.status),
-            formation.trigger.value,
-            to_ms(formation.last_message_at),
-            to_ms(formation.created_at),
-            to_ms(formation.updated_at),
-            formation.worker,
-            to_ms(formation.lease_until),
-            to_ms(formation.not_before),
-            formation.attempts,
-            formation.error,
-            _json(formation.decisions),
-            _json(formation.usage),
-            _json(formation.counts),
-            json_array(formation.superseded_message_ids)
-            if formation.status is FormationStatus.SUPERSEDED
-            else None,
-            formation.next_step,
-            None if changes is None else msgspec.json.encode(changes),
-        ),
+        f"INSERT OR IGNORE INTO formations ({', '.join(_COLUMNS)})"
+        f" VALUES ({', '.join('?' * len(_COLUMNS))})",
+        [_encode(formation, name) for name in _COLUMNS],
     ).rowcount
     if added != 1:
         return False
@@ -136,9 +131,28 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
     return True
 
 
-def _encode_status(status: FormationStatus) -> str:
-    """Encode a status; superseded formations are marked by their list of messages only."""
-    return (FormationStatus.APPLIED if status is FormationStatus.SUPERSEDED else status).value
+def _move(connection: sqlite3.Connection, before: Formation, after: Formation) -> bool:
+    """Write what a step changed; see `Formations.move`."""
+    changed = {
+        name: _encode(after, name)
+        for name in _COLUMNS
+        if name == "updated_at" or getattr(before, name) != getattr(after, name)
+    }
+    moved = connection.execute(
+        f"UPDATE OR IGNORE formations SET {', '.join(f'{name} = ?' for name in changed)}"
+        f" WHERE id = ? AND {' AND '.join(f'{name} IS ?' for name in _DECIDING)}",
+        (*changed.values(), before.id, *(_encode(before, name) for name in _DECIDING)),
+    ).rowcount
+    if not moved:
+        return False
+    if after.message_ids != before.message_ids:
+        connection.execute(
+            f"DELETE FROM formation_messages WHERE formation_id = ? AND NOT message_id {AMONG}",
+            (before.id, json_array(after.message_ids)),
+        )
+    if after.status is FormationStatus.SUPERSEDED:
+        reset_cold_note(connection, after.session_id)
+    return True
 
 
 def _find_noted(
@@ -168,6 +182,10 @@ class Formations(Part):
     ) -> Backlog:
         with self._db.reading() as connection:
             return backlog_of(connection, session_id, agent_id, limit, reach)
+
+    def find_blocked(self, message_ids: Sequence[str]) -> set[str]:
+        with self._db.reading() as connection:
+            return find_blocked(connection, message_ids)
 
     def proof(self, session_id: str, agent_id: str) -> set[str]:
         with self._db.reading() as connection:
@@ -213,198 +231,17 @@ class Formations(Part):
         with self._db.writing() as connection:
             return insert_formation(connection, formation)
 
-    def reclaim(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        lease_until: datetime,
-        forced: bool = False,
-    ) -> Formation | None:
+    def move(self, before: Formation, after: Formation) -> bool:
         with self._db.writing() as connection:
-            taken = connection.execute(
-                "UPDATE formations SET worker = ?1, lease_until = ?2, updated_at = ?3,"
-                " status = iif(status = 'recorded', 'recorded', 'claimed') WHERE id = ?4 AND ("
-                " (status = 'released' AND (?5 OR coalesce(not_before, ?3) <= ?3))"
-                " OR (status IN ('claimed', 'recorded')"
-                " AND (worker = ?1 OR coalesce(lease_until, ?3) <= ?3)))",
-                (worker, to_ms(lease_until), to_ms(now), formation_id, forced),
-            ).rowcount
-            return find_formation(connection, formation_id) if taken else None
-
-    def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
-        return self._update(
-            "lease_until = ?",
-            (to_ms(lease_until),),
-            "id = ? AND worker = ? AND status IN ('claimed', 'recorded')",
-            (formation_id, worker),
-        )
-
-    def narrow(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        message_ids: Sequence[str],
-        last_message_at: datetime,
-        now: datetime,
-    ) -> bool:
-        with self._db.writing() as connection:
-            if _find_claimed(connection, formation_id, worker) is None:
-                return False
-            connection.execute(
-                "DELETE FROM formation_messages WHERE formation_id = ?"
-                " AND message_id NOT IN (SELECT value FROM json_each(?))",
-                (formation_id, json_array(message_ids)),
-            )
-            connection.execute(
-                "UPDATE formations SET last_message_at = ?, updated_at = ? WHERE id = ?",
-                (to_ms(last_message_at), to_ms(now), formation_id),
-            )
-        return True
-
-    def record(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        changes: ChangeSet,
-        decisions: Sequence[Decision],
-        usage: Sequence[CallUsage],
-        counts: Mapping[str, Any],
-        now: datetime,
-        next_step: str = "",
-    ) -> bool:
-        with self._db.writing() as connection:
-            found = _find_claimed(connection, formation_id, worker)
-            if found is None:
-                return False
-            connection.execute(
-                "UPDATE formations SET status = 'recorded', changes = ?, decisions = ?, usage = ?,"
-                " counts = ?, error = NULL, updated_at = ?, next_step = ?,"
-                " attempts = iif(? = '', attempts, 0) WHERE id = ?",
-                (
-                    msgspec.json.encode(changes),
-                    _json((*found.decisions, *decisions)),
-                    _json((*found.usage, *usage)),
-                    _json(dict(counts)),
-                    to_ms(now),
-                    next_step,
-                    next_step,
-                    formation_id,
-                ),
-            )
-        return True
+            return _move(connection, before, after)
 
     def apply_formation(
-        self,
-        formation_id: str,
-        *,
-        now: datetime,
-        worker: str | None = None,
-        skip: Set[str] = frozenset(),
-    ) -> list[ChangeResult]:
+        self, before: Formation, after: Formation, changes: ChangeSet
+    ) -> list[ChangeResult] | None:
         with self._db.writing() as connection:
-            return apply_recorded(connection, formation_id, now, worker, skip)
-
-    def release(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        not_before: datetime | None = None,
-        error: str | None = None,
-        count: bool = True,
-        usage: Sequence[CallUsage] = (),
-    ) -> bool:
-        with self._db.writing() as connection:
-            found = _find_claimed(connection, formation_id, worker)
-            if found is None:
-                return False
-            connection.execute(
-                "UPDATE formations SET status = 'released', worker = NULL, lease_until = NULL,"
-                " not_before = ?, error = ?, attempts = ?, usage = ?, updated_at = ? WHERE id = ?",
-                (
-                    to_ms(not_before),
-                    error,
-                    found.attempts + int(count),
-                    _json((*found.usage, *usage)),
-                    to_ms(now),
-                    formation_id,
-                ),
-            )
-        return True
-
-    def fail(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        error: str,
-        usage: Sequence[CallUsage] = (),
-    ) -> bool:
-        with self._db.writing() as connection:
-            found = _find_claimed(connection, formation_id, worker)
-            if found is None:
-                return False
-            connection.execute(
-                "UPDATE formations SET status = 'failed', worker = NULL, lease_until = NULL,"
-                " not_before = NULL, error = ?, attempts = ?, usage = ?, updated_at = ?"
-                " WHERE id = ?",
-                (
-                    error,
-                    found.attempts + 1,
-                    _json((*found.usage, *usage)),
-                    to_ms(now),
-                    formation_id,
-                ),
-            )
-        return True
-
-    def retry(self, formation_id: str, *, now: datetime) -> bool:
-        return self._update(
-            "status = 'released', attempts = 0, not_before = NULL, updated_at = ?",
-            (to_ms(now),),
-            "id = ? AND status = 'failed' AND NOT EXISTS (SELECT 1 FROM formations o"
-            " WHERE o.session_id = formations.session_id AND o.agent_id = formations.agent_id"
-            " AND o.status IN ('claimed', 'released', 'recorded'))",
-            (formation_id,),
-        )
-
-    def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
-        with self._db.writing() as connection:
-            found = find_formation(connection, formation_id)
-            finished = (FormationStatus.APPLIED, FormationStatus.FAILED)
-            if found is None or found.status not in finished:
-                return False
-            kept = {*keep, *find_blocked(connection, found.message_ids)}
-            given_up = [each for each in found.message_ids if each not in kept]
-            if not given_up:
-                return False
-            connection.execute(
-                "UPDATE formations SET status = 'applied', superseded_message_ids = ?,"
-                " next_step = '', updated_at = ? WHERE id = ?",
-                (json_array(found.message_ids), to_ms(now), formation_id),
-            )
-            connection.execute(
-                "DELETE FROM formation_messages WHERE formation_id = ?"
-                " AND message_id IN (SELECT value FROM json_each(?))",
-                (formation_id, json_array(given_up)),
-            )
-            reset_cold_note(connection, found.session_id)
-        return True
-
-    def _update(
-        self, change: str, values: tuple[Any, ...], where: str, keys: tuple[Any, ...]
-    ) -> bool:
-        with self._db.writing() as connection:
-            updated = connection.execute(
-                f"UPDATE formations SET {change} WHERE {where}", (*values, *keys)
-            )
-            return updated.rowcount == 1
+            if not _move(connection, before, after):
+                return None
+            return apply_changes(connection, changes)
 
     def formation(self, formation_id: str) -> Formation | None:
         with self._db.reading() as connection:
@@ -456,64 +293,3 @@ class Formations(Part):
 
     def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())
-
-
-def apply_recorded(
-    connection: sqlite3.Connection,
-    formation_id: str,
-    now: datetime,
-    worker: str | None = None,
-    skip: Set[str] = frozenset(),
-) -> list[ChangeResult]:
-    """Apply the outcome of a formation once, in the caller's transaction.
-
-    See `edenmem.store.protocol.formations.Formations.apply_formation`.
-
-    Raises:
-        NotFoundError: the formation does not exist.
-        ConflictError: the formation has no outcome to apply.
-    """
-    found = find_formation(connection, formation_id)
-    if found is None:
-        raise NotFoundError(f"formation does not exist: {formation_id}")
-    if found.status in (FormationStatus.APPLIED, FormationStatus.SUPERSEDED):
-        return []
-    if found.status is not FormationStatus.RECORDED and found.next_step:
-        return []  # the recorded step is applied
-    if found.status is not FormationStatus.RECORDED or found.changes is None:
-        raise ConflictError(
-            f"the formation {formation_id} is {found.status} and has no outcome to apply"
-        )
-    results = apply_changes(connection, found.changes.without(skip))
-    if found.next_step:
-        _keep_or_release(connection, found, now, worker)
-        return results
-    connection.execute(
-        "UPDATE formations SET status = 'applied', changes = NULL, worker = NULL,"
-        " lease_until = NULL, updated_at = ? WHERE id = ?",
-        (to_ms(now), formation_id),
-    )
-    return results
-
-
-def _keep_or_release(
-    connection: sqlite3.Connection, formation: Formation, now: datetime, worker: str | None
-) -> None:
-    """Leave an unfinished formation to its worker, or release it."""
-    is_held = worker is not None and worker == formation.worker
-    connection.execute(
-        "UPDATE formations SET status = ?1, changes = NULL, updated_at = ?2,"
-        " worker = iif(?1 = 'claimed', worker, NULL),"
-        " lease_until = iif(?1 = 'claimed', lease_until, NULL), not_before = NULL WHERE id = ?3",
-        ("claimed" if is_held else "released", to_ms(now), formation.id),
-    )
-
-
-def _find_claimed(
-    connection: sqlite3.Connection, formation_id: str, worker: str
-) -> Formation | None:
-    """Return the formation, if this worker holds its claim."""
-    found = find_formation(connection, formation_id)
-    if found is None or found.status is not FormationStatus.CLAIMED or found.worker != worker:
-        return None
-    return found

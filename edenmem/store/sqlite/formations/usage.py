@@ -14,13 +14,12 @@ import msgspec
 from edenmem.models.formation import (
     COUNT_END,
     UsageEntry,
-    UsageTotal,
     calls_from,
     is_damaged_usage,
 )
 from edenmem.models.integrity import Finding
 from edenmem.models.statistics import UsageOnDay
-from edenmem.store.sqlite.core.codec import EVER, Row, day_of, to_ms
+from edenmem.store.sqlite.core.codec import EVER, day_of, to_ms
 from edenmem.store.sqlite.core.part import Part
 
 
@@ -36,7 +35,7 @@ def _counted(path: str, types: str) -> str:
 #: Calls from both tables, and their sums. ``agent`` is an optional condition; ?1 is the earliest
 #: time, ?2 the agent.
 _SUMS = f"""
-    SELECT {{keys}}, count(*),
+    SELECT kept.day, coalesce(json_extract(call.value, '$.model'), '') AS model, count(*),
         CAST(total({_counted("$.input_tokens", "'integer'")}) AS INTEGER),
         CAST(total({_counted("$.output_tokens", "'integer'")}) AS INTEGER),
         total({_counted("$.cost", "'integer', 'real'")}),
@@ -50,10 +49,8 @@ _SUMS = f"""
         WHERE u.at >= ?1{{agent}}
     ) AS kept, json_each(iif(json_valid(kept.calls), kept.calls, '[]')) AS call
     WHERE call.type = 'object'
-    GROUP BY {{keys}} ORDER BY {{keys}}
+    GROUP BY 1, 2 ORDER BY 1, 2
 """
-_MODEL = "coalesce(json_extract(call.value, '$.model'), '')"
-
 #: Target of a finding → table of its calls.
 _PLACES = {"formation": ("formations", "usage"), "usage": ("usage_entries", "calls")}
 
@@ -84,28 +81,15 @@ class Usage(Part):
                 ),
             )
 
-    def sum_usage(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> list[UsageTotal]:
-        return [
-            UsageTotal(
-                model=model,
-                calls=calls,
-                input_tokens=read,
-                output_tokens=written,
-                cost=cost,
-                unpriced=unpriced,
-                estimated=estimated,
-            )
-            for model, calls, read, written, cost, unpriced, estimated in self._sum(
-                _MODEL, agent_id, since
-            )
-        ]
-
     def usage_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[UsageOnDay]:
-        rows = self._sum(f"kept.day, {_MODEL}", agent_id, since)
+        first = EVER if since is None else to_ms(since)
+        bounds = (first,) if agent_id is None else (first, agent_id)
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                _SUMS.format(agent="" if agent_id is None else " AND agent_id = ?2"), bounds
+            ).fetchall()
         return [
             UsageOnDay(
                 day=day,
@@ -152,10 +136,3 @@ class Usage(Part):
                         f"UPDATE {table} SET {column} = ? WHERE id = ?", (calls, finding.target_id)
                     ).rowcount
         return repaired
-
-    def _sum(self, keys: str, agent_id: str | None, since: datetime | None) -> list[Row]:
-        first = EVER if since is None else to_ms(since)
-        bounds = (first,) if agent_id is None else (first, agent_id)
-        select = _SUMS.format(keys=keys, agent="" if agent_id is None else " AND agent_id = ?2")
-        with self._db.reading() as connection:
-            return connection.execute(select, bounds).fetchall()

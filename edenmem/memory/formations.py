@@ -1,0 +1,211 @@
+"""The steps of a formation from one state to the next; see `edenmem.models.formation`.
+
+Each function returns the next state, or None if the step is not possible. A store replaces the one
+state by the other, unless another worker was faster (`Formations.move`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from edenmem.models.changes import ChangeSet
+from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus
+
+_HELD = (FormationStatus.CLAIMED, FormationStatus.RECORDED)
+_FINISHED = (FormationStatus.APPLIED, FormationStatus.FAILED)
+
+#: The fields that decide whether a step is possible. Each step but a renewal sets ``updated_at``.
+DECIDING = ("status", "worker", "lease_until", "next_step", "updated_at")
+
+
+def is_free(formation: Formation, now: datetime, *, forced: bool = False) -> bool:
+    """Return whether an unfinished formation may be continued.
+
+    What is recorded may be applied by any worker. ``forced`` skips the pause after a failed
+    attempt, but not another worker's lease.
+    """
+    match formation.status:
+        case FormationStatus.RELEASED:
+            return forced or formation.not_before is None or formation.not_before <= now
+        case FormationStatus.CLAIMED:
+            return _is_expired(formation, now)
+        case _:
+            return True
+
+
+def claim(
+    formation: Formation,
+    worker: str,
+    now: datetime,
+    *,
+    lease_until: datetime,
+    forced: bool = False,
+) -> Formation | None:
+    """Take over a formation: a released one that is due, or one of an expired lease or one's own.
+
+    What is recorded stays so.
+    """
+    if formation.status in _HELD:
+        is_possible = formation.worker == worker or _is_expired(formation, now)
+    else:
+        is_released = formation.status is FormationStatus.RELEASED
+        is_possible = is_released and is_free(formation, now, forced=forced)
+    if not is_possible:
+        return None
+    is_recorded = formation.status is FormationStatus.RECORDED
+    return replace(
+        formation,
+        status=FormationStatus.RECORDED if is_recorded else FormationStatus.CLAIMED,
+        worker=worker,
+        lease_until=lease_until,
+        not_before=None,
+        updated_at=now,
+    )
+
+
+def renew(formation: Formation, worker: str, *, lease_until: datetime) -> Formation | None:
+    """Extend the worker's lease."""
+    if formation.status not in _HELD or formation.worker != worker:
+        return None
+    return replace(formation, lease_until=lease_until)
+
+
+def narrow(
+    formation: Formation,
+    worker: str,
+    now: datetime,
+    *,
+    message_ids: Sequence[str],
+    last_message_at: datetime,
+) -> Formation | None:
+    """Reduce a claim to these messages; the others are pending again."""
+    if not _is_claimed_by(formation, worker):
+        return None
+    return replace(
+        formation,
+        message_ids=tuple(message_ids),
+        last_message_at=last_message_at,
+        updated_at=now,
+    )
+
+
+def record(
+    formation: Formation,
+    worker: str,
+    now: datetime,
+    *,
+    changes: ChangeSet,
+    decisions: Sequence[Decision],
+    usage: Sequence[CallUsage],
+    counts: Mapping[str, Any],
+    next_step: str = "",
+) -> Formation | None:
+    """Record the outcome of a step, and the next step if one is left.
+
+    ``decisions`` and ``usage`` are added to those of earlier steps; ``counts`` replace them. The
+    next step starts with no failed attempts.
+    """
+    if not _is_claimed_by(formation, worker):
+        return None
+    return replace(
+        formation,
+        status=FormationStatus.RECORDED,
+        changes=changes,
+        decisions=(*formation.decisions, *decisions),
+        usage=(*formation.usage, *usage),
+        counts=dict(counts),
+        next_step=next_step,
+        attempts=0 if next_step else formation.attempts,
+        error=None,
+        updated_at=now,
+    )
+
+
+def apply(formation: Formation, *, now: datetime, worker: str | None = None) -> Formation | None:
+    """Finish a recorded step. If another is left, ``worker`` keeps its claim; else it is free."""
+    if formation.status is not FormationStatus.RECORDED:
+        return None
+    done = replace(formation, changes=None, error=None, updated_at=now)
+    if not formation.next_step:
+        return _let_go(done, FormationStatus.APPLIED)
+    if worker is not None and worker == formation.worker:
+        return replace(done, status=FormationStatus.CLAIMED)
+    return _let_go(done, FormationStatus.RELEASED)
+
+
+def release(
+    formation: Formation,
+    worker: str,
+    now: datetime,
+    *,
+    not_before: datetime | None = None,
+    error: str | None = None,
+    count: bool = True,
+    usage: Sequence[CallUsage] = (),
+) -> Formation | None:
+    """Give a claim back; ``count`` adds a failed attempt."""
+    if not _is_claimed_by(formation, worker):
+        return None
+    given_back = replace(
+        formation,
+        error=error,
+        attempts=formation.attempts + int(count),
+        usage=(*formation.usage, *usage),
+        updated_at=now,
+    )
+    return _let_go(given_back, FormationStatus.RELEASED, not_before)
+
+
+def fail(
+    formation: Formation,
+    worker: str,
+    now: datetime,
+    *,
+    error: str,
+    usage: Sequence[CallUsage] = (),
+) -> Formation | None:
+    """Give a claim up after its last attempt: listed, but not retried automatically."""
+    given_back = release(formation, worker, now, error=error, usage=usage)
+    return given_back and replace(given_back, status=FormationStatus.FAILED)
+
+
+def retry(formation: Formation, *, now: datetime) -> Formation | None:
+    """Release a failed formation with its attempts reset."""
+    if formation.status is not FormationStatus.FAILED:
+        return None
+    return replace(formation, status=FormationStatus.RELEASED, attempts=0, updated_at=now)
+
+
+def supersede(
+    formation: Formation, *, keep: Set[str] = frozenset(), now: datetime
+) -> Formation | None:
+    """Free the messages of a finished formation, except those in ``keep``."""
+    kept = tuple(each for each in formation.message_ids if each in keep)
+    if formation.status not in _FINISHED or len(kept) == len(formation.message_ids):
+        return None
+    return replace(
+        formation,
+        status=FormationStatus.SUPERSEDED,
+        message_ids=kept,
+        superseded_message_ids=formation.message_ids,
+        next_step="",
+        updated_at=now,
+    )
+
+
+def _is_expired(formation: Formation, now: datetime) -> bool:
+    return formation.lease_until is None or formation.lease_until <= now
+
+
+def _is_claimed_by(formation: Formation, worker: str) -> bool:
+    return formation.status is FormationStatus.CLAIMED and formation.worker == worker
+
+
+def _let_go(
+    formation: Formation, status: FormationStatus, not_before: datetime | None = None
+) -> Formation:
+    return replace(formation, status=status, worker=None, lease_until=None, not_before=not_before)
