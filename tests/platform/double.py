@@ -19,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
+from tests.support.fake_openai import fake_vector
+
 # -- documents -------------------------------------------------------------------------------------
 
 D = TypeVar("D", bound="Document")
@@ -471,7 +473,7 @@ class Platform:
                 Fact(
                     content=text,
                     hash=hashlib.md5(text.encode()).hexdigest(),
-                    embedding=[1.0, *[0.0] * 1535],
+                    embedding=[each / 118 for each in fake_vector(text, 1536)],  # of about 1
                     scope=scope,
                     agent_id=agent_id,
                     user_id=user_id if scope == "user" else None,

@@ -42,8 +42,10 @@ def test_no_backfill_replaces_the_platforms_vectors(formed: World) -> None:
         "--set", "embedding.provider=none", "fact", "add", *OF_MIRA, "--content", "Tea is hot."
     ).ok()
     before = list(collection.find())
-    for way in ((), ("--dry-run",), ("--switch",), ("--agent", "mira", "--limit", "1")):
-        refused = eden(*OTHER, "embed", "backfill", "--yes", *way)
+    backfill = ("embed", "backfill")
+    limited = (*backfill, "--agent", "mira", "--limit", "1")
+    for way in (backfill, (*backfill, "--dry-run"), ("embed", "use", "mini"), limited):
+        refused = eden(*OTHER, *way, "--yes")
         assert refused.code == ExitCode.CONFLICT
         assert f"embedding.model = '{PLATFORMS}'" in refused.err
         assert "other_model_beside_platform" in refused.err

@@ -236,7 +236,7 @@ CATALOG: dict[str, Check] = {
             _SEARCH,
             "stored vectors are valid",
             _PROBLEM,
-            "Facts count as searchable, but their vectors are missing, zero or malformed.",
+            "Facts count as searchable, but their vectors are missing, malformed or foreign.",
             f"{_FIX}, then edenmem embed backfill",
             fixable=True,
         ),

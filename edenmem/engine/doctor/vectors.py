@@ -1,7 +1,8 @@
 """Find vectors that do not match the text of their fact, without network access.
 
 Facts with different words but equal vectors indicate a copied or shifted write. If a local model
-made the vectors, a sample is compared with new ones.
+made the vectors, a sample is compared with new ones. Unusable vectors and facts whose hash does not
+match their text are left to other checks.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.report import CheckFinding
+from edenmem.engine.factory import embedder_kind
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.integrity import Finding
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, content_hash
 
 #: Minimum cosine of two vectors of the same text.
 _SAME_TEXT = 0.98
@@ -41,8 +43,8 @@ class Vectors:
         return len(self._vectors)
 
     def add(self, fact: Fact) -> None:
-        """Add a fact, if it has a vector."""
-        if fact.embedding is None:
+        """Add a fact, if its vector can be compared."""
+        if not _is_comparable(fact):
             return
         self._vectors.append(_mark_of_vector(fact))
         self._words.append(_mark_of_words(fact.content))
@@ -65,6 +67,11 @@ class Vectors:
         same = vectors[order][1:] == vectors[order][:-1]
         other = words[order][1:] != words[order][:-1]
         return frozenset(vectors[order][1:][same & other].tolist())
+
+
+def _is_comparable(fact: Fact) -> bool:
+    """Return whether a fact has a vector other than zeros, and a text that matches its hash."""
+    return any(fact.embedding or b"") and fact.hash == content_hash(fact.content)
 
 
 def _mark_of_vector(fact: Fact) -> int:
@@ -119,7 +126,7 @@ def foreign_vectors(context: DoctorContext) -> Iterator[CheckFinding]:
     for fact in read():
         vectors.add(fact)
     embedder = context.providers.embedder
-    if embedder and embedder.model.partition("@")[0] == context.settings.embedding.model:
+    if embedder is not None and embedder_kind(context.settings.embedding) != "local":
         embedder = None  # it would cost calls
     for fact, why in find_misfits(vectors, read, embedder):
         yield CheckFinding(
@@ -138,13 +145,16 @@ def _find_sharing(vectors: Vectors, read: Callable[[], Iterable[Fact]]) -> list[
     groups: dict[int, list[Fact]] = {}
     if shared:
         for fact in read():
-            if fact.embedding is not None and (own := _mark_of_vector(fact)) in shared:
+            if _is_comparable(fact) and (own := _mark_of_vector(fact)) in shared:
                 groups.setdefault(own, []).append(fact)
     return [facts for facts in groups.values() if len(facts) > 1]
 
 
 def _find_wrong(facts: Sequence[Fact], embedder: Embedder) -> list[Fact]:
-    """Return the facts whose vectors differ from those the model produces."""
+    """Return the facts whose vectors differ from those the model produces.
+
+    Vectors of another length are left to other checks.
+    """
     import asyncio
 
     import numpy as np
@@ -152,7 +162,9 @@ def _find_wrong(facts: Sequence[Fact], embedder: Embedder) -> list[Fact]:
     made = asyncio.run(embedder.embed([fact.content for fact in facts], role="passage")).vectors
     wrong = []
     for fact, vector in zip(facts, made, strict=True):
-        own, new = (np.frombuffer(raw or b"", dtype="<f4") for raw in (fact.embedding, vector))
-        if len(own) != len(new) or float(own @ new) < _SAME_TEXT:
+        if fact.embedding is None or len(fact.embedding) != len(vector):
+            continue
+        own, new = (np.frombuffer(raw, dtype="<f4") for raw in (fact.embedding, vector))
+        if float(own @ new) < _SAME_TEXT:
             wrong.append(fact)
     return wrong

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from edenmem.engine.doctor.vectors import Vectors, find_misfits
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from tests.support.builders import make_fact
 from tests.support.embedder import FakeEmbedder
@@ -54,6 +55,25 @@ def test_a_local_model_finds_a_wrong_unique_vector() -> None:
     facts = [_fact(embedder, TEA), _fact(embedder, WALK, of="Sea salt on copper.")]
     assert _check(facts, embedder) == [facts[1].id]
     assert _check(facts, None) == []
+
+
+@pytest.mark.parametrize("size", [5, 8])
+def test_unusable_vectors_are_left_to_other_checks(size: int) -> None:
+    embedder = FakeEmbedder()
+    fields = {"embedding": bytes(4 * embedder.dimensions), "embedding_model": embedder.model}
+    zeros = [make_fact(SCOPE, content, **fields) for content in (TEA, WALK)]
+    fields["embedding"] = b"\1" * size
+    malformed = [make_fact(SCOPE, content, **fields) for content in ("Nora sings.", "Ben rows.")]
+    assert _check(zeros, None) == []
+    assert _check([*zeros, *malformed], embedder) == []
+
+
+def test_a_text_that_does_not_match_its_hash_is_left_to_another_check() -> None:
+    embedder = FakeEmbedder()
+    changed = msgspec.structs.replace(_fact(embedder, TEA), content=WALK)
+    assert changed.hash != content_hash(WALK)
+    assert _check([changed, _fact(embedder, TEA)], None) == []
+    assert _check([changed, _fact(embedder, TEA)], embedder) == []
 
 
 def test_texts_with_the_same_words_may_share_a_vector() -> None:

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -26,7 +27,11 @@ from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import change_set, make_agent, make_fact, make_user
-from tests.support.damage import an_agent_is_missing, bytes_that_are_no_text
+from tests.support.damage import (
+    an_agent_is_missing,
+    bytes_that_are_no_text,
+    vectors_are_zeros_or_lost,
+)
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact
 from tests.support.runtime import make_runtime
@@ -232,6 +237,23 @@ def test_models_are_called_only_online(on_sqlite: SqliteWard) -> None:
     assert down.state is State.PROBLEM
     assert down.examples[0].target_id == "embedding"
     assert down.examples[0].detail == "the endpoint did not answer; look"
+
+
+@pytest.mark.parametrize(("provider", "is_called"), [("local", True), ("openai", False)])
+def test_only_a_local_model_embeds_a_sample_again(
+    on_sqlite: SqliteWard, provider: Literal["local", "openai"], is_called: bool
+) -> None:
+    model = EmbeddingSettings(provider=provider, api_key="k", model="gateway/model")
+    vectors_are_zeros_or_lost(on_sqlite)
+    fact = on_sqlite.store.memory.fact(on_sqlite.ids.of_bruno)
+    assert fact is not None
+    foreign = {fact.id: (fact.hash, EMBEDDER.vector("Sea salt on copper."))}
+    on_sqlite.store.vectors.set_vectors(foreign, model=EMBEDDER.model)
+    EMBEDDER.calls.clear()
+    report = visit(on_sqlite.store, "vector-damage", settings=Settings(embedding=model))
+    assert bool(EMBEDDER.calls) is is_called
+    assert (fact.id in found(report)["vector-damage"]) is is_called
+    assert check(report, "vector-damage").count == 3 + is_called
 
 
 def test_misconfigured_models(
