@@ -166,6 +166,23 @@ def test_the_filter_applies_before_the_limit(store: Store, exact: bool) -> None:
     assert set(ids(found)) == {fact.id for fact in far}
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_filter_may_leave_no_vector(store: Store, exact: bool) -> None:
+    add_facts(store, make_embedded(SCOPE, 1, "old", formed_at=ago(days=40)))
+    add_fact(store, SCOPE, "bare", formed_at=ago(days=1))
+    recent = FactFilter(scopes=(SCOPE,), since=ago(days=30))
+    asked = [
+        Question("bare", random_unit(1, DIMENSIONS)),
+        Question("old", random_unit(2, DIMENSIONS)),
+    ]
+    found = store.search.candidates(
+        recent, asked, ["semantic", "text"], model="m", limit=9, exact=exact
+    )
+    assert [len(lists["semantic"].found) for lists in found.lists] == [0, 0]
+    assert [len(lists["text"].found) for lists in found.lists] == [1, 0]
+    assert semantic(store, random_unit(1, DIMENSIONS), filter=recent, exact=exact) == []
+
+
 def test_facts_without_a_vector_are_left_out(store: Store) -> None:
     """Known failure 27: a missing vector was stored as zeros and compared."""
     bare = add_fact(store, SCOPE, "bare")

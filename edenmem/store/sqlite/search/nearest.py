@@ -374,7 +374,7 @@ class Nearest:
         """
         self._queries = unit_queries(vectors)
         rows = [block.vectors for block in self._blocks if block.vectors is not None]
-        if len(rows) == len(self._blocks):
+        if rows and len(rows) == len(self._blocks):
             cosines = _products(np.concatenate(rows), self._queries)
             self._known = self._facts, _scores(cosines)
         elif exact or len(self._facts) <= max(2 * limit, _FIRST):
