@@ -33,14 +33,13 @@ def compare(wanted: Memory, found: Memory) -> list[Difference]:
     ]
 
 
-def with_live(wanted: Memory, live: Memory, on_conflict: str, appended: str) -> Memory:
+def with_live(wanted: Memory, live: Memory, on_conflict: str) -> Memory:
     """Say what is wanted where a store has memory of its own before the run.
 
     Args:
         wanted: What a run makes in an empty store.
         live: What the store had.
-        on_conflict: keep, append or replace.
-        appended: What stands between the two texts where one is appended to the other.
+        on_conflict: keep or replace.
     """
     standing = {text.scope: text for text in live.texts}
     texts = [text for text in live.texts if text.scope not in {each.scope for each in wanted.texts}]
@@ -51,11 +50,8 @@ def with_live(wanted: Memory, live: Memory, on_conflict: str, appended: str) -> 
         elif on_conflict == "keep" or own.content == text.content:
             texts.append(own)
         else:
-            content = text.content
-            if on_conflict == "append":
-                content = f"{own.content}{appended}{text.content}"
             earlier = (own.content, *text.earlier)
-            texts.append(replace(text, content=content, version=0, earlier=earlier))
+            texts.append(replace(text, version=0, earlier=earlier))
     pending = {scope: list(contents) for scope, contents in live.pending.items()}
     reflections = [*live.reflections, *wanted.reflections]
     formed = {(each.scope, each.content): each.formed_at for each in reflections}

@@ -1,4 +1,4 @@
-"""Where a store has texts of its own: kept, appended to or replaced, once, as the plan says."""
+"""Where a store has texts of its own: kept or replaced, once, as the plan says."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ CASES = (
 SAME = "user_text_without_version"
 
 #: How the run is asked → how the plan calls what it does.
-HOW = {"keep": "kept", "append": "appended", "replace": "replaced"}
-APPENDED = "\n\n## From the memory of the first version\n\n"
+HOW = {"keep": "kept", "replace": "replaced"}
 
 
 @dataclass
@@ -82,7 +81,7 @@ def _run(place: Place, dump: Path, how: str) -> Run:
     once = place.read()
     verified = place.cli("migrate", "verify", last_run(place)).code
     differences: dict[str, list[str]] = {}
-    for each in compare(with_live(wanted, live, how, APPENDED), once):
+    for each in compare(with_live(wanted, live, how), once):
         if not each.name.endswith(("related users", "user missing")):
             case = world.case_of.get(each.scope.agent, "nobody's")
             differences.setdefault(case, []).append(str(each))
