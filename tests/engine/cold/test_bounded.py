@@ -10,8 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-#: Bytes for each session: less than one prompt, or its messages. Four more facts in the cache of
-#: search are much less.
+#: Bytes for each session: less than one prompt, or its messages.
 _BYTES = 2_000
 
 

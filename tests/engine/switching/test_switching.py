@@ -313,8 +313,9 @@ async def test_why_not_and_diversity_use_the_configured_model(
     answer = await finder.why_not(fact.id, "grey cat", [MIRA])
     assert answer.vector.startswith("new")
     searcher = Searcher(make_runtime(sqlite, SETTINGS, embedder=new))
-    report = await searcher.search(["grey cat"], [MIRA], mmr=True, top_k=3)
-    assert any("max_similarity" in str(hit.explain) or hit.explain for hit in report.hits)
+    report = await searcher.search(["grey cat"], [MIRA], mmr=True, top_k=3, explain=True)
+    assert len(report.hits) > 1
+    assert all("redundancy" in hit.explain["mmr"] for hit in report.hits)
 
 
 # -- killed at every write -------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_the_new_model_is_refused_before_the_switch_and_both_are_served_after_it
     built(store)
     with pytest.raises(EmbeddingModelMismatch, match=r"'old'.*'new'") as caught:
         by(store, "new", facts[0])
-    assert "--switch" in (caught.value.hint or "")
+    assert "edenmem embed use" in (caught.value.hint or "")
     assert store.switches.finds_vectors("new")
     prepared = by(store, "new", facts[0], prepared=True)
     assert sorted(prepared) == sorted(fact.id for fact in facts[:2])
