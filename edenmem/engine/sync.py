@@ -179,6 +179,7 @@ class SyncMemoryService:
     consolidate_all = _blocking(MemoryService.consolidate_all)
     search = _blocking(MemoryService.search)
     search_facts = _blocking(MemoryService.search_facts)
+    all_about = _blocking(MemoryService.all_about)
     _memory_for = _blocking(MemoryService.memory_for)
     memory_stats = _blocking(MemoryService.memory_stats)
     consolidation_status = _blocking(MemoryService.consolidation_status)

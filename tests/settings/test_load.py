@@ -372,6 +372,7 @@ def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> N
         "search.recipe": "rrf+mmr",
         "search.rerank_scores": "logits",
         "search.semantic_floor": 0.5,
+        "search.min_score": 0.5,
         **dict.fromkeys(keys.PATHS, "/x/y"),
     }
     value = special.get(key) or _CHANGED[type(default)](default)
