@@ -533,7 +533,7 @@ class Isolation(RuleBasedStateMachine):
             if each.type == "facts"
             and each.scope in may_see
             and (session is None or each.session_id == session)
-            and (since is None or each.formed_at >= round(since.timestamp() * 1000))
+            and (since is None or each.dated_at >= round(since.timestamp() * 1000))
         }
         found = {hit.fact.id for hit in report.hits}
         event("found something" if found else "found nothing")

@@ -33,7 +33,7 @@ class Document(NamedTuple):
     scope: Scope
     content: str
     in_context: bool  # a fact, a text, or a reflection that is pending
-    formed_at: int  # milliseconds; 0 for a text
+    dated_at: int  # milliseconds: when it was said, else formed; 0 for a text
     session_id: str | None
     whole: str
 
@@ -135,7 +135,7 @@ def _document(type: str, fields: dict[str, Any], scope: Scope, content: str) -> 
         scope=scope,
         content=content,
         in_context=not fields.get("absorbed"),
-        formed_at=_milliseconds(fields.get("formed_at")),
+        dated_at=_milliseconds(fields.get("said_at") or fields.get("formed_at")),
         session_id=str(session) if session else None,
         whole=repr(sorted(fields.items())),
     )

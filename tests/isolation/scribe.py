@@ -112,14 +112,12 @@ class Scribe(FakeLLM):
     def _fact_item(
         self, talk: Talk, agent: str, kind: str, shard: str | None, said: set[str]
     ) -> dict[str, Any]:
-        home = self._world.home(talk, agent, kind, shard, said)
+        private = self.rng.random() < 0.3
+        # What was said in confidence is its speaker's, if the model would tell everybody.
+        own = "user" if private and kind in ("agent", "shard") else kind
+        home = self._world.home(talk, agent, own, shard, said)
         content = self._statement(home, "fact")
-        return {
-            "content": content,
-            "scope": kind,
-            "shard": shard,
-            "private": self.rng.random() < 0.3,
-        }
+        return {"content": content, "scope": kind, "shard": shard, "private": private}
 
     def _reflection_items(self, talk: Talk, agent: str, said: set[str]) -> dict[str, Any]:
         def items(kind: str, shard: str | None = None) -> list[dict[str, Any]]:

@@ -215,6 +215,7 @@ def test_a_client_that_hangs_up_during_a_search_has_spoken(
         await asyncio.sleep(30)
         return []
 
+    add_fact(door.store, Scope.agent(door.agent.id), "The ferry to Almada sails at noon.")
     monkeypatch.setattr(door.service.chats.memory, "search", search)
     with door.asking("Nobody waits for a search."):
         assert searching.wait(30)

@@ -604,7 +604,7 @@ async def test_a_failed_recall_names_no_file(town: Town, monkeypatch: pytest.Mon
     def fail(*_: object, **__: object) -> None:
         raise StoreError("/srv/secret/memory.db is locked by another process")
 
-    monkeypatch.setattr(town.store.search, "text_candidates", fail)
+    monkeypatch.setattr(town.store.search, "candidates", fail)
     asked = {"session": names.VISIT, "message": "The walk?", "recall": "always"}
     async with town.client("lena") as client:
         found = await client.get("/api/context", params=asked)

@@ -12,6 +12,7 @@ from edenmem.engine.chats.messages import read_messages
 from edenmem.engine.chats.sessions import (
     Answer,
     ChatRequest,
+    ChatTurn,
     find_turn,
     store_answer,
     store_turn,
@@ -102,7 +103,12 @@ def serve(store: Any, request: ChatRequest, number: int) -> None:
     runtime = Runtime(store, Settings())
     turn = find_turn(runtime, request)
     store_turn(runtime, turn)
-    store_answer(runtime, turn, Answer(content=f"answer {number}"))
+    answer(runtime, turn, Answer(content=f"answer {number}"))
+
+
+def answer(runtime: Runtime, turn: ChatTurn, given: Answer) -> None:
+    (agent_id,) = turn.session.agents
+    store_answer(runtime, turn.session.id, agent_id, turn.asked, given)
 
 
 def test_a_request_that_arrives_twice_at_once_is_stored_once(store: Store) -> None:
@@ -159,13 +165,13 @@ def test_parallel_continuations_of_a_history_store_nothing_twice(
     for turn in turns:
         store_turn(runtime, turn)
     for history, turn in zip(histories, turns, strict=True):
-        store_answer(runtime, turn, Answer(content=f"answer to {history[-1]}"))
+        answer(runtime, turn, Answer(content=f"answer to {history[-1]}"))
     for round_ in ("again", "and again"):
         for history in histories:
             history += [f"answer to {history[-1]}", f"{history[2]} {round_}"]
             later = find_turn(runtime, asking(*history))
             store_turn(runtime, later)
-            store_answer(runtime, later, Answer(content=f"answer to {history[-1]}"))
+            answer(runtime, later, Answer(content=f"answer to {history[-1]}"))
     sessions = list(store.host.sessions(user_id=user.id))
     said = [m.content for session in sessions for m in store.host.messages(session.id)]
     last = [f"answer to {history[-1]}" for history in histories]
@@ -190,7 +196,7 @@ def test_a_missed_request_that_was_sent_again_is_not_stored_again(
     serve(store, asking("One.", "answer 1", "Two."), 2)  # on another server
     missed = find_turn(runtime, asking("One.", missed_at=missed_at))
     store_turn(runtime, missed)
-    store_answer(runtime, missed, Answer(content="answer 1"))
+    answer(runtime, missed, Answer(content="answer 1"))
     (session,) = store.host.sessions(user_id=user.id)
     assert [m.content for m in store.host.messages(session.id)] == [
         *("One.", "answer 1", "Two.", "answer 2")
@@ -218,7 +224,7 @@ def test_a_word_that_was_missed_twice_is_stored_twice_with_its_times(store: Stor
     for missed_at in times:
         turn = find_turn(runtime, asking("yes", missed_at))
         store_turn(runtime, turn)
-        store_answer(runtime, turn, Answer(content="good", at=missed_at))
+        answer(runtime, turn, Answer(content="good", at=missed_at))
     (session,) = store.host.sessions(user_id=user.id)
     messages = list(store.host.messages(session.id))[4:]
     assert [m.content for m in messages] == ["yes", "good", "yes", "good", "Later."]
@@ -238,7 +244,7 @@ def test_an_answer_that_is_stored_late_replaces_no_newer_one(store: Store) -> No
     store_turn(runtime, turn)
     first, second = (runtime.clock() + timedelta(seconds=place) for place in (1, 2))
     for content, at in (("second", second), ("first", first)):
-        store_answer(runtime, turn, Answer(content=content, at=at))
+        answer(runtime, turn, Answer(content=content, at=at))
     assert [m.content for m in store.host.messages(turn.session.id)] == ["One.", "second"]
 
 
@@ -251,5 +257,5 @@ def test_an_answer_to_a_message_that_was_removed_is_not_stored(store: Store) -> 
         ChatRequest(agent=agent, user=user, key="k", said=tuple(read_messages(talk(["One."])))),
     )
     with pytest.raises(NotFoundError, match="removed meanwhile"):
-        store_answer(runtime, turn, Answer(content="an answer"))
+        answer(runtime, turn, Answer(content="an answer"))
     assert not list(store.host.messages(turn.session.id))
