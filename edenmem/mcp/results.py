@@ -137,9 +137,10 @@ def fact_item(fact: Fact, score: float | None = None) -> FactItem:
 
 def fact_search(report: SearchReport, *, debug: bool) -> FactSearch:
     """Return the result of a search."""
+    notes = ["nothing relevant"] if report.nothing_relevant else []
     return FactSearch(
         facts=[fact_item(hit.fact, hit.score) for hit in report.hits],
-        notes=[stored_line(notice) for notice in report.notices],
+        notes=[*notes, *map(stored_line, report.notices)],
         debug=_search_debug(report) if debug else None,
     )
 

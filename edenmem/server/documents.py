@@ -204,11 +204,15 @@ class PassageDocument(BaseModel):
 
 
 class SearchDocument(BaseModel):
-    """The results of a search, best first."""
+    """The results of a search, best first.
+
+    ``nothing_relevant``: facts were found, but none reached the minimum score.
+    """
 
     queries: list[str]
     recipe: str
     hits: list[HitDocument]
+    nothing_relevant: bool
     passages: list[PassageDocument]
     notices: list[str]
 

@@ -134,6 +134,7 @@ async def search(
             hit_document(hit.fact, reach.caller, hit.score, hit.explain if explain else None)
             for hit in report.hits
         ],
+        nothing_relevant=report.nothing_relevant,
         passages=[
             PassageDocument(
                 kind=each.kind,

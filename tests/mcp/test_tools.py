@@ -155,6 +155,9 @@ async def test_a_user_reads_what_is_theirs_and_what_all_may_read(service: Memory
         found = await call(client, "search_facts", query=["walk", "card"], debug=True)
         assert contents(found) == {SHARED.content}
         assert found["debug"]["recipe"] == "text"
+        far = "walk " + " ".join(f"unrelated{n}" for n in range(60))
+        nothing = await call(client, "search_facts", query=[far])
+        assert (nothing["facts"], nothing["notes"][0]) == ([], "nothing relevant")
         context = await call(client, "get_memory_context", message="walk?")
         assert context["context"].startswith("<MemoryContext>")
         for shown in (listed, found, context):

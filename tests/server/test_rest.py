@@ -272,6 +272,10 @@ async def test_search_explains_and_looks_into_texts(town: Town) -> None:
         plain = (await client.get("/api/search", params={"q": "lanterns"})).json()
         assert (plain["hits"][0]["id"], plain["hits"][0]["explain"]) == (names.LENAS_FACT, None)
         assert 0 < plain["hits"][0]["score"] <= 1
+        assert plain["nothing_relevant"] is False
+        far = {"q": "lanterns " + " ".join(f"unrelated{n}" for n in range(60))}
+        nothing = (await client.get("/api/search", params=far)).json()
+        assert (nothing["hits"], nothing["nothing_relevant"]) == ([], True)
         params: Any = {"q": "lanterns", "within": ["reflections", "texts"], "explain": True}
         found = (await client.get("/api/search", params=params)).json()
         assert {each["kind"] for each in found["passages"]} == {"reflection", "text"}

@@ -238,8 +238,9 @@ class Recaller:
                 usage=plan.usage,
             )
         notices = "".join(f"; {notice}" for notice in report.notices)
+        found = "nothing relevant" if report.nothing_relevant else f"{len(report.hits)} found"
         return RecallResult(
-            note=f"{plan.note}; {len(report.hits)} found{notices}",
+            note=f"{plan.note}; {found}{notices}",
             queries=plan.queries,
             facts=tuple(hit.fact for hit in report.hits),
             usage=plan.usage,
