@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from edenmem.acceptance.secrets import named_values
-from edenmem.acceptance.texts import fold, numbers_in, stems_of, words_of
+from edenmem.acceptance.texts import fold, named_words, numbers_in, stems_of, words_of
 
 Author = Literal["person", "agent", "other agent", "tool"]
 
@@ -84,6 +84,12 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
     def words(self) -> frozenset[str]:
         """Return the folded words of all messages and of the writers' names."""
         return frozenset().union(*(message.words for message in self.messages))
+
+    @cached_property
+    def capitalized(self) -> frozenset[str]:
+        """Return the folded words of all messages that have a capital letter."""
+        named = (each for message in self.messages for each in named_words(message.text))
+        return frozenset(each.folded for each in named)
 
     @cached_property
     def stems(self) -> frozenset[str]:

@@ -8,7 +8,14 @@ from typing import Literal
 import msgspec
 
 from edenmem.acceptance.conversation import Conversation
-from edenmem.acceptance.texts import numbers_in, runs_of_three, stems_of, words_of
+from edenmem.acceptance.texts import (
+    name_stem,
+    named_words,
+    numbers_in,
+    runs_of_three,
+    stems_of,
+    words_of,
+)
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -35,6 +42,20 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def background(self) -> str:
         """Return the texts outside the conversation, as one."""
         return "\n".join((*self.context, *self.memory, *self.users, *self.agents))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Return the folded words of people's and agents' names: "Will", "Han", "Ben"."""
+        people = (*self.users, *self.talk.speakers, *self.agents)
+        return frozenset(word for name in people for word in words_of(name))
+
+    @cached_property
+    def name_stems(self) -> frozenset[str]:
+        """Return the stems of names: of people, and of words with a capital inside a sentence."""
+        texts = (*(each.text for each in self.talk.messages), self.background)
+        named = (each for text in texts for each in named_words(text))
+        inner = (each.folded for each in named if not each.is_first)
+        return frozenset(map(name_stem, (*self.names, *inner)))
 
     @cached_property
     def background_stems(self) -> frozenset[str]:

@@ -13,6 +13,7 @@ from edenmem.acceptance.texts import (
     contains,
     fold,
     is_unspaced,
+    name_stem,
     named_words,
     runs_of_three,
     stem_of,
@@ -150,7 +151,7 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
         return "is a question; state what was answered, or leave it out"
     if _HELLO.match(bare) and len(words_of(bare)) <= _GREETING_WORDS:
         return "is a greeting"
-    names = _names(evidence)
+    names = evidence.names
     if _EXCLAMATION.search(bare) and names.isdisjoint(words_of(bare)):
         return "is an exclamation; state a fact"
     if written := _first_person(bare, names):
@@ -196,20 +197,7 @@ def _names_nothing(candidate: Candidate, evidence: Evidence) -> bool:
         return False
     if words[0] in evidence.talk.words and (not text.isascii() or _VERB.match(words[1])):
         return False
-    return _said_names(evidence).isdisjoint(map(_name_stem, words))
-
-
-def _said_names(evidence: Evidence) -> frozenset[str]:
-    """Return the stems of names: of people, and of words with a capital letter in a sentence."""
-    texts = (*(each.text for each in evidence.talk.messages), evidence.background)
-    named = (each for text in texts for each in named_words(text))
-    inner = (each.folded for each in named if not each.is_first)
-    return frozenset(map(_name_stem, (*_names(evidence), *inner)))
-
-
-def _name_stem(word: str) -> str:
-    """Return the start of a folded name, which its inflected forms share; a short word whole."""
-    return stem_of(word) if len(word) > 3 else word
+    return evidence.name_stems.isdisjoint(map(name_stem, words))
 
 
 #: Maximum length in words of a piece of a message, and minimum share of words from it.
@@ -225,8 +213,7 @@ def _is_piece(candidate: Candidate, names: frozenset[str], evidence: Evidence) -
     text, words = candidate.content, words_of(candidate.content)
     if not names.isdisjoint(words) or (text.isascii() and _VERB.search(text.partition(" ")[2])):
         return False
-    named = (each for message in evidence.talk.messages for each in named_words(message.text))
-    if words[:1] and any(each.folded == words[0] for each in named):
+    if words[:1] and words[0] in evidence.talk.capitalized:
         return False
     return _is_copied(text, evidence) or _is_clipped(candidate, words, evidence)
 
@@ -236,7 +223,7 @@ def _is_copied(text: str, evidence: Evidence) -> bool:
     folded = fold(text)
     if any(not each.is_first for each in named_words(text)) or any(map(str.isdigit, folded)):
         return False
-    is_named = any(name in folded for name in _names(evidence))  # between signs without spaces
+    is_named = any(name in folded for name in evidence.names)  # between signs without spaces
     return contains(evidence.talk.folded, folded) and not is_named
 
 
@@ -270,12 +257,6 @@ def _first_person(bare: str, names: frozenset[str]) -> str | None:
 
 
 _I = ("I", "I'", "I’")
-
-
-def _names(evidence: Evidence) -> frozenset[str]:
-    """Return the folded words of names that may look like other words: "Will", "Han", "Ben"."""
-    people = (*evidence.users, *evidence.talk.speakers, *evidence.agents)
-    return frozenset(word for name in people for word in words_of(name))
 
 
 def _write_of_users(evidence: Evidence) -> bool:

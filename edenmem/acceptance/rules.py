@@ -117,8 +117,9 @@ def _check_sources(
     doubts: list[Finding] = []
     sources = known
     if candidate.kind == "fact":
-        sources = locate(candidate.quote, known, talk) or known
-        if not locate(candidate.quote, known, talk):
+        located = locate(candidate.quote, known, talk)
+        sources = located or known
+        if not located:
             reason = "the quote is not in the messages" if candidate.quote else "has no quote"
             doubts.append(Finding("quote", reason))
         if not sources:

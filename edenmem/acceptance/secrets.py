@@ -11,12 +11,12 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from edenmem.acceptance.wording import pattern, text_of, word_set
+from edenmem.acceptance.wording import pattern, word_set
 
 #: Keys and tokens, in the published forms of their issuers.
 _KEY = pattern("secrets.key")
 #: Names of secrets in the main languages.
-_NAME = re.compile(text_of("secrets.name"))  # for lower case: ignoring case takes twice as long
+_NAME = pattern("secrets.name", re.NOFLAG)  # for lower case: ignoring case takes twice as long
 #: A username with a password.
 _LOGIN = pattern("secrets.login")
 #: Words of remarks about a password, which do not reveal it.

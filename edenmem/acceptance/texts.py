@@ -137,6 +137,11 @@ def stem_of(word: str) -> str:
     return word[:_STEM] if len(word) > _STEM else word[: max(len(word) - 1, 2)]
 
 
+def name_stem(word: str) -> str:
+    """Return the start of a folded name, which its inflected forms share; a short word whole."""
+    return stem_of(word) if len(word) > 3 else word
+
+
 def stems_of(words: Iterable[str]) -> frozenset[str]:
     """Return the stems of words, and the starts by which longer forms match short words."""
     return frozenset(stem for word in words for stem in (word[:_STEM], stem_of(word)))

@@ -19,9 +19,9 @@ def text_of(name: str) -> str:
     return _tables()[table][key].replace("\n", "")
 
 
-def pattern(name: str) -> re.Pattern[str]:
-    """Return an entry as a pattern that ignores case."""
-    return re.compile(text_of(name), re.IGNORECASE)
+def pattern(name: str, flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
+    """Return an entry as a pattern, by default one that ignores case."""
+    return re.compile(text_of(name), flags)
 
 
 def word_set(name: str) -> frozenset[str]:
