@@ -76,7 +76,7 @@ def validate_rewrite(subject: Subject, mention: Mention, text: str) -> MentionDe
 
 
 async def draft_rewrite(runtime: Runtime, subject: Subject, mention: Mention) -> MentionDecision:
-    """Let the model rewrite a mention without the subject, or propose to remove it.
+    """Ask the model for a mention's text without the subject, or propose to remove the mention.
 
     Writes nothing.
 
@@ -188,7 +188,7 @@ class Forgetter:
         return await in_thread(Survey(self._store, self._settings, subject).plan)
 
     async def draft(self, plan: ForgetPlan, mention: Mention) -> MentionDecision:
-        """Let the model rewrite a mention without the subject; see `draft_rewrite`."""
+        """Ask the model for a mention's text without the subject; see `draft_rewrite`."""
         return await draft_rewrite(self._runtime, plan.subject, mention)
 
     async def forget(

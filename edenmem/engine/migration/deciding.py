@@ -1,9 +1,9 @@
 """Decide what a run does for a target, by three digests: base, v1 now, and v2 now.
 
-The *base* is what the log says that a run wrote and nobody undid. What v1 has not changed since is
-not written again, even if it was edited, deleted, merged or expired here. What v1 has changed is
-followed if v2 still has the base, else v2 is kept and named. Without a base, equal content is
-adopted, an empty place is filled, and anything else is kept and named.
+The *base* is what runs wrote, unless it was undone, according to the log. What v1 has not changed
+since is not written again, even if it was edited, deleted, merged or expired here. What v1 has
+changed is followed if v2 still has the base, else v2 is kept and named. Without a base, equal
+content is adopted, an empty place is filled, and anything else is kept and named.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _OF_POLICIES = ("write_policy", "remove_policy")
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs wrote for a target and nobody undid.
+    """What runs wrote for a target, unless it was undone.
 
     ``document`` is the latest state, ``entry`` the log entry that wrote it; ``texts`` are all
     contents of a text that runs wrote.
@@ -96,7 +96,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_force(entries: Iterable[AuditEntry], run_ids: Collection[str]) -> list[AuditEntry]:
-    """Return the entries of one target that runs wrote and nobody undid, oldest first.
+    """Return the entries of runs for one target that are not undone, oldest first.
 
     An entry, its undo, the undo of that, … form a chain; an odd length means in force.
     """
