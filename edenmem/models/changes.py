@@ -196,6 +196,17 @@ class RemoveReflection(_Change, frozen=True, kw_only=True, tag="remove_reflectio
     expected_version: int
     at: datetime
 
+    @classmethod
+    def of(cls, reflection: Reflection, at: datetime, reason: str) -> RemoveReflection:
+        """Return the removal of a reflection as it is now."""
+        return cls(
+            scope=reflection.home,
+            reflection_id=reflection.id,
+            expected_version=reflection.version,
+            at=at,
+            reason=reason,
+        )
+
 
 class RestoreReflection(_Change, frozen=True, kw_only=True, tag="restore_reflection"):
     """Restore a removed reflection with its ID, in its scope's buffer by time unless absorbed.

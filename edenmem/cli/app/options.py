@@ -76,6 +76,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would happen, without changing anything.")
 ]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Concurrent batches.")
+]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Reason, stored in the audit entry.")
 ]

@@ -359,13 +359,7 @@ class Editor:
         before = self._reflection(reflection_id, expected_version)
         if not dry_run:
             keep_proof(self._store, before, self._clock())
-        change = RemoveReflection(
-            scope=before.home,
-            reflection_id=before.id,
-            expected_version=before.version,
-            at=self._clock(),
-            reason=reason,
-        )
+        change = RemoveReflection.of(before, self._clock(), reason)
         return self._apply(change, "reflection", dry_run)
 
     def _reflection(self, reflection_id: str, expected_version: int | None) -> Reflection:

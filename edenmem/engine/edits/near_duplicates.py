@@ -344,13 +344,7 @@ class FactMerger:
                 checks.check_result(result, "fact")
         results = self._apply_all(
             [
-                RemoveFact(
-                    scope=merge.scope,
-                    fact_id=fact.id,
-                    expected_version=fact.version,
-                    at=self._clock(),
-                    reason=merge_reason(merge.kept.id, merge.reason),
-                )
+                RemoveFact.of(fact, self._clock(), merge_reason(merge.kept.id, merge.reason))
                 for fact in merge.removed
             ]
         )

@@ -179,13 +179,7 @@ class UserMerger:
         arrived = self._apply_arrivals(arrivals)
         self._apply(
             [
-                RemoveReflection(
-                    scope=each.home,
-                    reflection_id=each.id,
-                    expected_version=each.version,
-                    at=self._clock(),
-                    reason=reason,
-                )
+                RemoveReflection.of(each, self._clock(), reason)
                 for each in reflections
                 if each.id in arrived
             ]

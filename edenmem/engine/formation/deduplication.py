@@ -369,14 +369,8 @@ class Deduplicator:
             ]
         added = AddFact(fact=fact, reason=why)
         if verdict.action == "DELETE" and target is not None:
-            removed = RemoveFact(
-                scope=target.home,
-                fact_id=target.id,
-                expected_version=target.version,
-                at=origin.at,
-                reason=why,
-            )
-            return [added, removed]  # in this order: the new fact exists even if the second fails
+            # In this order: the new fact exists even if the second change fails.
+            return [added, RemoveFact.of(target, origin.at, why)]
         return [added]
 
 

@@ -92,9 +92,7 @@ def backfill(
         int | None,
         typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of facts to embed."),
     ] = None,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Concurrent batches.")
-    ] = 4,
+    concurrency: options.Concurrency = 4,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:

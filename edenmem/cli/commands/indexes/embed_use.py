@@ -102,9 +102,7 @@ def use(
         str,
         typer.Option("--timeout", metavar="TIME", help="Maximum time to wait for a search index."),
     ] = "15m",
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Concurrent batches.")
-    ] = 4,
+    concurrency: options.Concurrency = 4,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
