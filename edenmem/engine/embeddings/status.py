@@ -8,7 +8,6 @@ from itertools import islice
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.factory import has_endpoint, names_local_model
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EmbeddingModelMismatch
@@ -24,14 +23,6 @@ from edenmem.store.protocol.vectors import VectorCount
 
 #: The advice on facts without vectors, if the configured model fits.
 BACKFILL = "create the vectors with 'edenmem embed backfill'"
-
-
-def find_local_embedder(runtime: Runtime) -> Embedder | None:
-    """Return the embedder if its model runs locally, without network and cost."""
-    embedder = runtime.embedder
-    if embedder is None or embedder.model.partition("@")[0] == runtime.settings.embedding.model:
-        return None
-    return embedder
 
 
 class VectorState(msgspec.Struct, frozen=True, kw_only=True):

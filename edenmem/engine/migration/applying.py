@@ -25,10 +25,8 @@ from edenmem.engine.migration.items import (
     Treatment,
     classify_moved,
     digest_of,
-    format_sources,
     key_of_item,
     read_sources,
-    target_scope,
 )
 from edenmem.engine.migration.source import StagedPlan
 from edenmem.engine.runtime.runtime import Runtime
@@ -270,17 +268,9 @@ def take_away(now: Memory, at: datetime, reason: str) -> Change:
     """Return the change that removes a stored document."""
     match now:
         case Fact():
-            return RemoveFact(
-                scope=now.home, fact_id=now.id, expected_version=now.version, at=at, reason=reason
-            )
+            return RemoveFact.of(now, at, reason)
         case Reflection():
-            return RemoveReflection(
-                scope=now.home,
-                reflection_id=now.id,
-                expected_version=now.version,
-                at=at,
-                reason=reason,
-            )
+            return RemoveReflection.of(now, at, reason)
         case Consolidation():
             return RevertConsolidation(
                 scope=now.home,
@@ -320,9 +310,3 @@ def _cut(page: Sequence[tuple[int, V1Item]]) -> Iterator[list[tuple[int, V1Item]
             batch, characters = [], 0
     if batch:
         yield batch
-
-
-def describe_place(item: V1Item) -> tuple[str, str]:
-    """Return the sources and the scope of an item, for a list of conflicts."""
-    scope = target_scope(item)
-    return format_sources(item.sources), scope.key if scope is not None else ""

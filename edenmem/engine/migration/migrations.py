@@ -40,7 +40,6 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import (
     AmbiguousReference,
-    ConflictError,
     DocumentDamaged,
     InputError,
     NotFoundError,
@@ -90,18 +89,6 @@ class Migrations:
         """Apply the pending steps; return their names and what else was created."""
         applied = self._store.migrations.migrate_up()
         return applied, self._store.database.initialize()  # indexes of the new steps
-
-    def steps_down(self, to: int) -> list[SchemaStep]:
-        """Return the applied steps after step ``to``, latest first.
-
-        Raises:
-            ConflictError: one of them is irreversible.
-        """
-        steps = [step for step in self.schema()[::-1] if step.applied_at and step.number > to]
-        for step in steps:
-            if step.no_way_back:
-                raise ConflictError(f"step {step.name} is irreversible: {step.no_way_back}")
-        return steps
 
     def runs(self) -> list[MigrationRun]:
         """Return all runs with their current states, latest first."""

@@ -402,9 +402,3 @@ def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidati
         (number,),
     )
     return codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
-
-
-def policy_of(connection: sqlite3.Connection, number: int) -> Policy | None:
-    """Return a scope's policy."""
-    row = connection.execute(f"{codec.POLICY} WHERE p.scope_id = ?", (number,)).fetchone()
-    return codec.policy_from(row) if row else None
