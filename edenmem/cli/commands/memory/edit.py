@@ -101,15 +101,11 @@ def edit_target(
     Returns:
         The report of the change, or None if nothing was written.
     """
-    memory: Fact | Reflection
     if target.scope is not None:
         text = run.service.memory.text(target.scope)
         before, version = (text.consolidated_content, text.version) if text else ("", 0)
     else:
-        if target.kind == "fact":
-            memory = run.service.memory.find_fact(target.id)
-        else:
-            memory = run.resolver.reflection(target.id)
+        memory = _read(run, target)
         before, version = memory.content, memory.version
 
     def method(editor: Editor) -> Callable[..., EditReport]:
@@ -162,12 +158,7 @@ def delete(
     run = invocation(ctx)
     chosen = refs or [_choose_fact(run)]
     targets = [run.resolver.target(ref, _DELETED, removed=True) for ref in chosen]
-    found = [
-        run.service.memory.find_fact(target.id)
-        if target.kind == "fact"
-        else run.resolver.reflection(target.id)
-        for target in targets
-    ]
+    found = [_read(run, target) for target in targets]
     for memory in found:
         run.out.note(f"{memory.id}  {one_line(memory.content, 60)}")
     kinds = [target.kind for target in targets]
@@ -186,6 +177,12 @@ def delete(
         ]
 
     print_edits(run, run.edit(work))
+
+
+def _read(run: Invocation, target: Target) -> Fact | Reflection:
+    if target.kind == "fact":
+        return run.service.memory.find_fact(target.id)
+    return run.resolver.reflection(target.id)
 
 
 def _choose_fact(run: Invocation) -> str:
