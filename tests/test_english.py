@@ -10,6 +10,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -88,12 +89,18 @@ def find_british(text: str, *, is_code: bool) -> list[str]:
 
 def is_british(name: str) -> bool:
     """Check whether a word of a name in snake_case or CamelCase has a British spelling."""
-    return any(map(_BRITISH_WORD.fullmatch, _WORD.findall(name)))
+    return any(map(_is_british_word, _WORD.findall(name)))
+
+
+@cache
+def _is_british_word(word: str) -> bool:
+    return _BRITISH_WORD.fullmatch(word) is not None
 
 
 def find_british_names(text: str, suffix: str, *, with_strings: bool) -> list[str]:
     """List names with British spellings; ``with_strings`` also strings of one word (keys)."""
-    if not _BRITISH_WORD.search(text):
+    words = set(_WORD.findall(text))  # most files have none: parse only the others
+    if not any(map(_is_british_word, words)):
         return []
     if suffix != ".py":
         return [name for name in _NAMES[suffix].findall(text) if is_british(name)]

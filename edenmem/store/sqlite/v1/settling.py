@@ -135,6 +135,7 @@ CREATE TABLE leftovers AS
     WHERE d.collection = 'memory_sessions' AND NOT d.bad AND d.kind <> 'episode'
         AND NOT EXISTS (SELECT 1 FROM uses WHERE uses.memory = d.number);
 CREATE INDEX leftovers_in_order ON leftovers (agent, fate, scope, id);
+CREATE INDEX leftovers_by_number ON leftovers (number);
 ANALYZE;
 """
 
