@@ -171,10 +171,13 @@ def load_settings(
 def effective(loaded: LoadedSettings) -> list[tuple[str, object, str]]:
     """Return each effective setting with its origin, secrets masked, for ``config show``."""
     values = keys.leaves(loaded.settings)
-    return [(key, _safe(key, value), loaded.origins[key]) for key, value in values]
+    return [(key, masked(key, value), loaded.origins[key]) for key, value in values]
 
 
-def _safe(key: str, value: object) -> object:
+def masked(key: str, value: object) -> object:
+    """Return the value of a setting without secrets."""
+    if value is None:
+        return None
     if key in SECRETS:
         return MASK if value else ""
     return redact_uri(str(value)) if key in keys.ADDRESSES else value

@@ -80,7 +80,7 @@ def test_one_command_fills_compares_and_switches(
     assert f"{FACTS} facts to embed with {NEW}, about" in done.err
     assert "recall@10 old" in done.out
     assert f"vectors of {OLD} are kept and still searched" in done.out
-    assert f'add to [embedding] in edenmem.toml: model = "{NEW}"' in done.err.replace("\n", " ")
+    assert f"'edenmem config set embedding.model {NEW}'" in done.err.replace("\n", " ")
     assert found(cli, *old) == before
     assert found(cli, *new)[0] == WALK
     cli("fact", "add", "--agent", "mira", "--content", "The hall is cold.", *old).ok()
@@ -184,8 +184,8 @@ def test_from_the_english_local_model_to_the_multilingual_one(cli: Cli, queries:
     cli("embed", "backfill", *local).ok()
     to = ("embed", "use", "--to", "local_model=multilingual-e5-small", "--compare", queries)
     done = cli(*to, "--yes", *local).ok()
-    assert 'local_model = "multilingual-e5-small"' in done.err
-    assert 'provider = "local"' in done.err
+    assert "config set embedding.local_model multilingual-e5-small" in done.err
+    assert "config set embedding.provider local'" in done.err
     e5 = (*local, "--set", "embedding.local_model=multilingual-e5-small")
     (status,) = cli("embed", "status", "--format", "json", *e5).ok().rows
     assert (status["model"], status["dimensions"]) == ("multilingual-e5-small-int4", 384)

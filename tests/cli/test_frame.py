@@ -32,7 +32,7 @@ def test_every_command_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
         found = _examples(command)
         assert any(example.split()[: len(path)] == [*path] for example in found), path
         for example in found:
-            line = re.split(r" [|>&#] ?| \d?> ", example)[0]
+            line = re.split(r" [|<>&#] ?| \d?> ", example)[0]
             _parse(shlex.split(line))
         for parameter in command.params:
             assert parameter.help, f"{' '.join(path)} {parameter.name}"

@@ -93,15 +93,16 @@ class Invocation:
     def move_to(self, uri: str) -> None:
         """Switch to another store."""
         self.uri = uri
-        self._reload()
+        self.reload()
 
     def override(self, settings: Mapping[str, str], options: Mapping[str, str] = {}) -> None:
         """Override settings for the rest of the run; ``options`` names the option of each."""
         self.overrides |= settings
         self._options |= options
-        self._reload()
+        self.reload()
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
+        """Read the configuration again, and close the store."""
         self.close()
         for name in ("loaded", "service"):
             self.__dict__.pop(name, None)

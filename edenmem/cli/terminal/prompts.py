@@ -42,8 +42,10 @@ def _terminal() -> Any:
     return create_output(stdout=sys.stderr)
 
 
-def ask_text(what: str, option: str, *, default: str = "", hint: str | None = None) -> str:
-    """Ask for a line of text.
+def ask_text(
+    what: str, option: str, *, default: str = "", hint: str | None = None, is_secret: bool = False
+) -> str:
+    """Ask for a line of text; a secret is not shown.
 
     Raises:
         UsageError: There is no terminal, or no answer; names the option.
@@ -52,7 +54,8 @@ def ask_text(what: str, option: str, *, default: str = "", hint: str | None = No
         raise Missing(option, hint=hint)
     import questionary
 
-    question = questionary.text(_title(what), default=default, output=_terminal())
+    ask = questionary.password if is_secret else questionary.text
+    question = ask(_title(what), default=default, output=_terminal())
     answer = str(_ask(question)).strip()
     if not answer:
         raise Missing(option, hint=hint)

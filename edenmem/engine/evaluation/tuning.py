@@ -35,7 +35,6 @@ from edenmem.errors import UsageError
 from edenmem.models.switch import VectorSwitch
 from edenmem.search.metrics import ndcg
 from edenmem.search.recipes import Recipe, Rules, Stage, effective, recipe
-from edenmem.settings.keys import format_value
 from edenmem.settings.schema import SearchSettings
 
 #: The recipes that depend on the embedding model.
@@ -180,11 +179,6 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     def is_noise(self) -> bool:
         """Return whether the gain may be due to chance."""
         return self.gain <= NOISE * self.spread or not self.changes
-
-    def toml(self) -> str:
-        """Return the lines of ``edenmem.toml`` for ``best``."""
-        lines = [f"{name} = {format_value(value)}" for name, value in self.changes.items()]
-        return "\n".join(["[search]", *lines])
 
 
 class _Trial(NamedTuple):

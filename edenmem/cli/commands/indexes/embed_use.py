@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -399,23 +400,17 @@ def _print_outcome(
 
 def _print_configuration(run: Invocation, plan: SwitchPlan, chosen: SwitchOptions) -> None:
     """Print the configuration for the new model."""
-    values = ", ".join(
-        f"{key.partition('.')[2]} = {_toml(value)}" for key, value in chosen.changes.items()
-    )
     if chosen.profile is not None:
         run.out.note(f"use profile {chosen.profile!r} from now on, or its [embedding] settings")
-    if values:
-        run.out.note(f"add to [embedding] in edenmem.toml: {values}")
+    settings = [
+        f"'edenmem config set {key} {shlex.quote(value)}'" for key, value in chosen.changes.items()
+    ]
+    if settings:
+        run.out.note(f"use the new model from now on: {', '.join(settings)}")
     run.out.note(
         f"processes with {plan.switch.previous} keep working until 'edenmem embed use --drop-old';"
         " 'edenmem embed use --back' reverts the switch"
     )
-
-
-def _toml(value: str) -> str:
-    from edenmem.settings.keys import format_value
-
-    return format_value(int(value) if value.isdecimal() else value)
 
 
 #: Phase → description.

@@ -133,8 +133,13 @@ def print_tuning(run: Invocation, tuning: Tuning) -> None:
 
 
 def _tuning_data(tuning: Tuning) -> dict[str, Any]:
-    toml = "" if tuning.is_noise else tuning.toml()
-    return to_data(tuning) | {"is_noise": tuning.is_noise, "toml": toml}
+    commands = [] if tuning.is_noise else _commands(tuning)
+    return to_data(tuning) | {"is_noise": tuning.is_noise, "commands": commands}
+
+
+def _commands(tuning: Tuning) -> list[str]:
+    """Return the commands that set the best settings."""
+    return [f"edenmem config set search.{name} {value}" for name, value in tuning.changes.items()]
 
 
 def _show_tuning(run: Invocation, tuning: Tuning) -> None:
@@ -156,8 +161,8 @@ def _show_tuning(run: Invocation, tuning: Tuning) -> None:
     elif tuning.is_noise:
         run.out.line("\nthe gain is within noise: keep the settings, or label more queries")
     else:
-        run.out.line("\nadd this to edenmem.toml:\n")
-        run.out.safe(tuning.toml())
+        run.out.line("\nto use the best settings:\n")
+        run.out.safe("\n".join(_commands(tuning)))
 
 
 def _format_settings(settings: dict[str, str | float]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,11 +14,13 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output
+from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
-from edenmem.errors import NotFoundError, StoreError
-from edenmem.settings.schema import DEFAULTS
+from edenmem.errors import NotFoundError, StoreError, UsageError
+from edenmem.settings.paths import FILE_NAME, has_password, user_config_file
+from edenmem.settings.schema import DEFAULTS, SECRETS
 
-app = group("Show the settings and their origins.")
+app = group("Show settings and their origins, and change them.")
 
 _Row = tuple[str, object, str]
 
@@ -65,6 +70,87 @@ def show(
         run.out.paged(lambda: _print_descriptions(run.out, rows))
         if not keys:
             run.out.note("for fewer settings: 'edenmem config show --describe KEY'")
+
+
+@app.command("set", cls=Command)
+def set_(
+    ctx: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Setting, such as search.top_k.")],
+    value: Annotated[
+        str | None,
+        typer.Argument(metavar="[VALUE]", help="New value; - reads it from stdin."),
+    ] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Remove the setting.")] = False,
+    here: Annotated[
+        bool, typer.Option("--here", help="Change ./edenmem.toml, not the user's file.")
+    ] = False,
+) -> None:
+    """Change a setting in the user's edenmem.toml, or in the file of --config.
+
+    With --profile, the setting applies to this profile only. A secret is asked for or
+    read from stdin.
+
+    \b
+    edenmem config set search.top_k 20
+    edenmem config set search.top_k --unset
+    edenmem config set llm.api_key - < key.txt
+    """
+    from edenmem.settings.editing import edit_setting
+    from edenmem.settings.keys import format_value
+    from edenmem.settings.load import masked
+
+    run = invocation(ctx)
+    if unset and value is not None:
+        raise UsageError("a value does not apply to --unset")
+    path = _file_to_change(run, here=here)
+    new = None if unset else _read_value(key, value)
+    previous, value_now = edit_setting(path, key, new, profile=run.profile)
+    changed = {
+        "key": key,
+        "value": masked(key, value_now),
+        "previous": masked(key, previous),
+        "file": str(path.absolute()),
+    }
+    run.out.record(
+        changed,
+        [
+            (key, format_value(changed["value"]) or "(not set)"),
+            ("before", format_value(changed["previous"]) or "(not set)"),
+            ("file", changed["file"]),
+        ],
+        data=dict,
+    )
+    run.reload()
+    origin = run.loaded.origins[key]
+    if not unset and str(path.absolute()) not in origin:
+        run.out.note(f"warning: {origin} overrides this value")
+
+
+def _file_to_change(run: Invocation, *, here: bool) -> Path:
+    named = run.config or os.environ.get("EDENMEM_CONFIG")
+    if here and named:
+        raise UsageError(f"--here does not apply: the configuration file is {named}")
+    if named:
+        return Path(named).expanduser()
+    return Path(FILE_NAME).absolute() if here else user_config_file()
+
+
+def _read_value(key: str, value: str | None) -> str:
+    """Return the value for a setting: from the command line, from stdin, or by asking.
+
+    Raises:
+        UsageError: The value is missing, or is a secret that the process list would show.
+    """
+    if value == "-":
+        return sys.stdin.read().removesuffix("\n")
+    if value is None:
+        return ask_text(f"value of {key}", "VALUE", is_secret=key in SECRETS)
+    if key in SECRETS or has_password(value):
+        raise UsageError(
+            f"the value of {key} would be visible in the process list",
+            hint="leave it out to be asked for it, or use - to read it from stdin",
+        )
+    return value
 
 
 def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
