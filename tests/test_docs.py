@@ -56,6 +56,20 @@ def test_the_readme_links_to_every_guide() -> None:
         assert f"](edenmem/docs/{page.name})" in text, f"add {page.name} to README.md"
 
 
+def test_the_guides_build_as_a_site(tmp_path: Path) -> None:
+    """Without a warning, and without anything from other hosts."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    file = readme.GUIDES.parent / "mkdocs.yml"
+    build(load_config(str(file), strict=True, site_dir=str(tmp_path)))
+    pages = list(tmp_path.glob("*.html"))
+    assert {page.stem for page in readme.GUIDES.glob("*.md")} < {page.stem for page in pages}
+    for page in pages:
+        loaded = re.findall(r'<(?:link|script)[^>]+(?:href|src)="([^"]+)"', page.read_text("utf-8"))
+        assert not [each for each in loaded if "//" in each], page.name
+
+
 def test_installation_works_from_a_clone() -> None:
     """The package is not on PyPI: only a path can be installed, with extras that exist."""
     project = tomllib.loads((readme.README.parent / "pyproject.toml").read_text("utf-8"))
