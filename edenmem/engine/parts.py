@@ -6,7 +6,7 @@ Each class holds functions bound to one runtime, and imports its area on creatio
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchPlan
     from edenmem.engine.evaluation.queries import LabeledQuery
     from edenmem.engine.evaluation.tuning import Comparison, Tuning
+    from edenmem.engine.exchange.conversion import Conversion, Defaults
     from edenmem.engine.exchange.edits import ApplyReport, Edit
     from edenmem.engine.exchange.exporter import ExportReport, ExportRequest
     from edenmem.engine.exchange.files import Source
     from edenmem.engine.exchange.importer import Importer
     from edenmem.engine.exchange.kinds import FileKind
-    from edenmem.engine.exchange.mem0 import Mem0Lines
     from edenmem.engine.history.undo import MissingVectors, UndoStep
     from edenmem.engine.indexes.atlas_trial import AtlasReport
     from edenmem.engine.stats.statistics import MemoryStatistics
@@ -252,20 +252,21 @@ class Exchange:
         named = tuple((each.target_id, each.detail) for each in lost)
         return msgspec.structs.replace(report, lost=named)
 
-    def read_mem0(
-        self, source: Source, *, agent: str | None, user: str | None, add_missing: bool
-    ) -> Mem0Lines:
-        """Read the memories of a mem0 file for the importer; see `Mem0Lines`."""
-        from edenmem.engine.exchange.mem0 import Mem0Lines
+    def convert(
+        self, source: Source | Path, kind: FileKind, files: ExitStack, defaults: Defaults
+    ) -> Conversion:
+        """Convert chats, or the memory of another system, for the importers; see `Conversion`."""
+        from edenmem.engine.exchange.conversion import Conversion
 
-        return Mem0Lines(
-            source,
-            self._runtime.store,
-            now=self._runtime.clock(),
-            agent=agent,
-            user=user,
-            add_missing=add_missing,
-        )
+        now = self._runtime.clock()
+        store = self._runtime.store
+        return Conversion(source, kind, files, store, now=now, defaults=defaults)
+
+    def is_export(self, folder: Path) -> bool:
+        """Return whether a folder has a file of a Markdown export."""
+        from edenmem.engine.exchange.folders import is_export
+
+        return is_export(folder)
 
     def kind_of(self, source: Source) -> FileKind:
         """Return what a file contains; see `kinds.kind_of`."""

@@ -122,7 +122,50 @@ def test_memories_of_mem0_come_in_by_their_own_format(cli: Cli) -> None:
     (report,) = json.loads(cli("import", "-", "--format", "json", input="").ok().out)
     assert report["counts"] == {}
     assert cli("import", "-", "--agent", "mira", input="").code == 2
+    assert cli("import", "-", "--scope", "shard", input=export).code == 2
     assert cli("import", "-", "--format", "xml", input="").code == 2
+
+
+def test_chats_come_with_what_the_command_says_before(cli: Cli, tmp_path: Path) -> None:
+    talk = [{"role": "human", "content": "I row."}, {"role": "assistant", "content": "Where?"}]
+    chat = tmp_path / "chat.json"
+    chat.write_text(json.dumps(talk))
+    unsaid = cli("import", "chat.json", "--agent", "mira")
+    assert (unsaid.code, "--user is missing" in unsaid.err) == (2, True)
+    assert "chat.json: lists of messages\n  1 session, 2 messages\n" in unsaid.err
+    unknown = cli("import", "chat.json", "--agent", "mira", "--user", "zoe")
+    assert (unknown.code, "users: zoe (unknown)" in unknown.err) == (3, True)
+    options = ("--agent", "mira", "--user", "zoe", "--add-missing")
+    looked = cli("import", "chat.json", *options, "--dry-run").ok()
+    assert "would import 1 of 1 session, 2 of 2 messages" in looked.out
+    done = cli("import", "chat.json", *options).ok()
+    assert "no times: 1 session" in done.err
+    assert "next: " in done.err
+    (again,) = json.loads(cli("import", "chat.json", *options, "--format", "json").ok().out)
+    assert (again["new_messages"], again["left_out"]) == (0, {})
+    chat.write_text(json.dumps([talk, talk])[:-9])
+    damaged = cli("import", "chat.json", *options)
+    assert (damaged.code, "chat.json: cannot be read beyond byte" in damaged.err) == (2, True)
+    assert cli("import", "chat.json", *options, "--skip-bad").code == 1
+
+
+def test_the_memory_of_another_system_is_checked_and_can_be_searched(
+    cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    note = tmp_path / "notes" / "MEMORY.md"
+    note.write_text("# Lena\n- Lena collects \x1b[31mmaps.\n- Key: AKIAIOSFODNN7EXAMPLE\n")
+    unsaid = cli("import", "notes", "--agent", "mira")
+    assert (unsaid.code, "--scope agent" in unsaid.err) == (2, True)
+    options = ("--agent", "mira", "--user", "lena")
+    looked = cli("import", "notes", *options, "--dry-run").ok()
+    assert "items with secrets (1)" in looked.err
+    assert "entry 2: contains" in looked.err
+    assert "\x1b" not in looked.err
+    done = cli("import", "notes/MEMORY.md", *options).ok()
+    assert "next: edenmem search QUERY --agent mira --user lena" in done.err
+    assert "same" in cli("import", "notes", *options).ok().out
+    assert cli("import", "notes", *options, "--delete").code == 2
 
 
 @pytest.mark.slow

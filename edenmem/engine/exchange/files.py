@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import gzip
+import io
 import os
 import re
 import secrets
 import shutil
 import stat
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,7 +35,17 @@ PARTIAL = ".edenmem-partial"
 
 #: Maximum length of a line in bytes, far above that of any exported line.
 MAX_LINE = 64 * 1024 * 1024
+#: Errors of reading a damaged compressed file.
+DAMAGES = (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error)
 _GZIP = b"\x1f\x8b"
+_ZIP = b"PK\x03\x04"
+#: The parts of an archive to import: of ChatGPT, of Claude, and of OpenMemory.
+_PARTS = (
+    re.compile(r"(?:^|/)conversations(?:-\d+)?\.json$"),
+    re.compile(r"(?:^|/)memories\.json$"),
+)
+#: Maximum ratio of packing, far above real exports; parts of fewer than ``_SMALL`` bytes have none.
+_MOST_PACKED, _SMALL = 200, 256 * 1024 * 1024
 #: Bytes reserved for an output, more than most commands print.
 _RESERVED = 64 * 1024
 
@@ -318,19 +330,57 @@ class Lines(Protocol):
     def unit(self) -> str:
         """Return the unit of the numbers: "line", or "entry" of a document."""
 
-    @property
-    def left_out(self) -> int:
-        """Return the number of records skipped on purpose by the last pass."""
-
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the number of each line, from 1, and its bytes."""
+
+
+class _Parts(io.RawIOBase):
+    """The exported parts of a zip archive, one after the other; nothing is unpacked to the disk."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        try:
+            self._archive = zipfile.ZipFile(raw)
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            raise InputError(f"the archive is damaged: {error}") from error
+        listed = self._archive.infolist()
+        found = ([part for part in listed if name.search(part.filename)] for name in _PARTS)
+        parts = next(filter(None, found), [])
+        if not parts:
+            raise InputError(
+                "the archive has no conversations.json and no memories.json",
+                hint="unpack it, and import its files",
+            )
+        for part in parts:
+            if part.file_size > max(_SMALL, part.compress_size * _MOST_PACKED):
+                raise InputError(
+                    f"the archive unpacks to {part.file_size:,} bytes of little content"
+                )
+            if part.flag_bits & 1:
+                raise InputError("the archive is encrypted", hint="unpack it first")
+        self._names = iter(sorted(each.filename for each in parts))
+        self._part: IO[bytes] | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            if self._part is None:
+                name = next(self._names, None)
+                if name is None:
+                    return 0
+                self._part = self._archive.open(name)
+            data = self._part.read(len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+            self._part = None
 
 
 class Source:
     """A file that can be read several times; a pipe is buffered in a private file."""
 
     unit = "line"
-    left_out = 0
 
     def __init__(self, raw: IO[bytes], name: str) -> None:
         self.name = name
@@ -361,11 +411,18 @@ class Source:
             yield cls(spool, name)
 
     def rewind(self) -> Any:
-        """Return the file from its beginning, decompressed."""
+        """Return the file from its beginning, decompressed; of an archive the exported parts.
+
+        Raises:
+            InputError: an archive has no known parts, or is damaged.
+        """
         self._raw.seek(0)
-        start = self._raw.read(2)
+        start = self._raw.read(4)
         self._raw.seek(0)
-        return gzip.GzipFile(fileobj=self._raw, mode="rb") if start == _GZIP else self._raw
+        if start == _ZIP:
+            return io.BufferedReader(_Parts(self._raw))
+        is_gzip = start.startswith(_GZIP)
+        return gzip.GzipFile(fileobj=self._raw, mode="rb") if is_gzip else self._raw
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the number of each line, from 1, and its bytes including the line end.
@@ -380,7 +437,7 @@ class Source:
             number += 1
             try:
                 line = file.readline(MAX_LINE)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            except DAMAGES as error:
                 raise InputError(f"the compressed file is damaged: {error}", line=number) from error
             if not line:
                 return

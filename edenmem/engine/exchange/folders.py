@@ -20,7 +20,7 @@ import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +56,7 @@ FILES: dict[Content, str] = {
 
 #: Maximum lengths in characters, far above those of any export.
 _LONGEST_HEAD, _LONGEST_FILE = 8_000, 20_000_000
-_HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(
     r"(?:\A|[ \t])<!-- ([0-9a-f]{24}) v(\d{1,9})( private)?(?: unconfirmed)? -->[ \t]*\Z"
 )
@@ -146,8 +146,8 @@ def parse(text: str) -> Page | None:
     if len(text) > _LONGEST_FILE:
         raise InputError("the file is too large")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    found = _HEAD.match(text)
-    if found is None or not re.search(r"^edenmem:", found[1], re.MULTILINE):
+    found = HEAD.match(text)
+    if found is None or not _is_ours(found):
         return None
     head = _parse_head(found[1])
     body = text[found.end() :]
@@ -510,12 +510,10 @@ def read_files(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]
         raise NotFoundError(f"no such folder: {folder}", hint="check the path")
     people = People(store)
     seen: dict[tuple[Scope, str], str] = {}
-    for number, path in enumerate(_paths(folder)):
-        if number == _MAX_FILES:
-            raise InputError(f"{folder} has more than {_MAX_FILES:,} files")
+    for path in markdown_files(folder):
         name = str(path.relative_to(folder))
         try:
-            page = _page(path)
+            page = parse(read_markdown(path))
             if page is None:
                 continue
             scope = scope_of(page.head, people)
@@ -530,28 +528,54 @@ def read_files(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]
         yield FolderFile(path=name, scope=scope, page=page)
 
 
-def _paths(folder: Path) -> Iterator[Path]:
+def is_export(folder: Path) -> bool:
+    """Return whether a folder has a file of an export."""
+    for path in markdown_files(folder):
+        with suppress(EdenmemError):
+            if _is_ours(HEAD.match(read_markdown(path))):
+                return True
+    return False
+
+
+def _is_ours(head: re.Match[str] | None) -> bool:
+    return head is not None and re.search(r"^edenmem:", head[1], re.MULTILINE) is not None
+
+
+def markdown_files(folder: Path) -> Iterator[Path]:
+    """Yield the Markdown files in a folder and its subfolders; links and hidden ones are skipped.
+
+    Raises:
+        InputError: the folder has too many files.
+    """
+    number = 0
     for parent, folders, found in os.walk(folder, followlinks=False):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(found):
             path = Path(parent) / name
             if name.endswith(".md") and not name.startswith(".") and not path.is_symlink():
+                number += 1
+                if number > _MAX_FILES:
+                    raise InputError(f"{folder} has more than {_MAX_FILES:,} files")
                 yield path
 
 
-def _page(path: Path) -> Page | None:
+def read_markdown(path: Path) -> str:
+    """Return the text of a Markdown file.
+
+    Raises:
+        InputError: the file cannot be read, is too large, or is not UTF-8.
+    """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             raise InputError("not a regular file")  # reading a pipe would block
         if found.st_size > _MAX_BYTES:
             raise InputError("the file is too large")
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise InputError("the file is not UTF-8") from error
     except OSError as error:
         raise InputError(f"the file cannot be read: {error.strerror}") from error
-    return parse(text)
 
 
 def scope_of(head: dict[str, Any], people: People) -> Scope:

@@ -425,8 +425,6 @@ class _Work:
                 self._take(kind, batch)
                 done += len(batch)
                 progress("comparing" if dry_run else "storing", done, self._file.digest.records)
-        if self._file.source.left_out:
-            report.add(RecordKind.FACT, "left out", self._file.source.left_out)
         return report
 
     def _take(self, kind: RecordKind, lines: Sequence[Good]) -> None:

@@ -2,61 +2,68 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
-from itertools import islice
-from typing import TYPE_CHECKING
-
-from edenmem.errors import InputError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edenmem.engine.exchange.files import Source
 
-#: Number of lines to look at.
-_LINES = 20
-
 
 class FileKind(StrEnum):
-    """What a file or folder contains."""
+    """What a file or folder contains; the formats are recognized in this order."""
 
-    RECORDS = "records"
-    SESSIONS = "sessions"
+    CHATGPT = "chatgpt"
+    CLAUDE = "claude"
+    MCP = "mcp"
+    LETTA = "letta"
+    OPENMEMORY = "openmemory"
+    GRAPHITI = "graphiti"
+    MESSAGES = "messages"
     MEM0 = "mem0"
+    SESSIONS = "sessions"
     NOTES = "notes"
+    RECORDS = "records"
 
     @property
     def words(self) -> str:
         """Describe the content."""
         return _WORDS[self]
 
+    @property
+    def has_chats(self) -> bool:
+        """Return whether the items are conversations."""
+        return self in (self.CHATGPT, self.CLAUDE, self.MESSAGES, self.SESSIONS)
+
+    def load(self) -> Any:
+        """Return the module that reads the format; see `formats`."""
+        name = "mcp_graph" if self is FileKind.MCP else self.value
+        return import_module(f"edenmem.engine.exchange.formats.{name}")
+
 
 _WORDS = {
-    FileKind.RECORDS: "records of edenmem",
-    FileKind.SESSIONS: "conversations",
+    FileKind.CHATGPT: "chats of ChatGPT",
+    FileKind.CLAUDE: "chats of Claude",
+    FileKind.MCP: "a knowledge graph of the MCP memory server",
+    FileKind.LETTA: "an agent file of Letta",
+    FileKind.OPENMEMORY: "memories of OpenMemory",
+    FileKind.GRAPHITI: "episodes of Graphiti or Zep",
+    FileKind.MESSAGES: "lists of messages",
     FileKind.MEM0: "memories of mem0",
-    FileKind.NOTES: "a folder of Markdown",
+    FileKind.SESSIONS: "conversations",
+    FileKind.NOTES: "Markdown notes",
+    FileKind.RECORDS: "records of edenmem",
 }
 
 
 def kind_of(source: Source) -> FileKind:
-    """Return what a file contains, from its first lines; records if that is not clear."""
-    from edenmem.engine.exchange.mem0 import may_be_mem0
+    """Return what a file contains, from its beginning; records if that is not clear."""
+    from edenmem.engine.exchange.documents import read_beginning
 
-    if may_be_mem0(source):
-        return FileKind.MEM0
-    try:
-        for _, line in islice(source.lines(), _LINES):
-            try:
-                item = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(item, dict):
-                is_session = "type" not in item and not item.keys().isdisjoint(_OF_SESSIONS)
-                return FileKind.SESSIONS if is_session else FileKind.RECORDS
-    except InputError:  # reported by the import
-        pass
+    if source.name.endswith(".md"):
+        return FileKind.NOTES
+    beginning = read_beginning(source)
+    for kind in FileKind:
+        if kind not in (FileKind.NOTES, FileKind.RECORDS) and kind.load().matches(beginning):
+            return kind
     return FileKind.RECORDS
-
-
-#: Keys of a line with a conversation.
-_OF_SESSIONS = frozenset({"session", "messages", "agent", "users"})

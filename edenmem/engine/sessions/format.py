@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from typing import IO, Annotated, Any, get_args
+from datetime import UTC, datetime
+from typing import IO, Annotated, Any, Protocol, get_args
 
 import msgspec
 from msgspec import Meta
@@ -41,6 +42,18 @@ class Line(msgspec.Struct, frozen=True):
     data: bytes | None
 
 
+class Numbered(Protocol):
+    """Lines with their own numbers, which can be read several times.
+
+    ``unit`` is what the numbers count: "line", or "entry" of a document.
+    """
+
+    unit: str
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number of each line, and its bytes."""
+
+
 class TwiceReadable:
     """Lines that can be read twice: all of `first`, then `again`.
 
@@ -48,10 +61,13 @@ class TwiceReadable:
     ignored.
     """
 
-    def __init__(self, lines: Iterable[bytes | str], *, line_bytes: int = LINE_BYTES) -> None:
-        self._source = lines
+    def __init__(
+        self, lines: Iterable[bytes | str] | Numbered, *, line_bytes: int = LINE_BYTES
+    ) -> None:
+        self._numbered: Numbered | None = lines if not isinstance(lines, Iterable) else None
+        self._source = lines if isinstance(lines, Iterable) else ()
         self._line_bytes = line_bytes
-        self._start = _position(lines)
+        self._start = _position(self._source)
         self._spool: IO[bytes] | None = None
         self._count = 0
 
@@ -64,6 +80,9 @@ class TwiceReadable:
 
     def first(self) -> Iterator[Line]:
         """Yield all lines of the first pass."""
+        if self._numbered is not None:
+            yield from self.again()
+            return
         if self._start is None:
             # closed in __exit__, after the second pass
             self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
@@ -75,6 +94,10 @@ class TwiceReadable:
 
     def again(self) -> Iterator[Line]:
         """Yield the same lines again."""
+        if self._numbered is not None:
+            for number, raw in self._numbered.lines():
+                yield Line(number, raw if len(raw) <= self._line_bytes else None)
+            return
         source: Any = self._spool if self._spool is not None else self._source
         source.seek(0 if self._spool is not None else self._start)
         for number, data in enumerate(self._read_bounded(source), 1):
@@ -173,7 +196,7 @@ class _Message(msgspec.Struct):
     role: str
     content: str | list[Any] | msgspec.UnsetType | None = msgspec.UNSET
     name: str | None = None
-    created_at: str | None = None
+    created_at: str | float | None = None
     tool_calls: list[_Call] | None = None
 
 
@@ -188,7 +211,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     incognito: bool = False
     title: str | None = None
     platform: str | None = None
-    created_at: str | None = None
+    created_at: str | float | None = None
 
 
 def parse(data: bytes) -> ParsedSession:
@@ -211,7 +234,7 @@ def parse(data: bytes) -> ParsedSession:
         incognito=line.incognito,
         title=clean(line.title).strip() or None if line.title else None,
         platform=clean(line.platform).strip() or None if line.platform else None,
-        created_at=_time(line.created_at, "created_at"),
+        created_at=parse_time(line.created_at, "created_at"),
         messages=tuple(
             _message(message, f"messages[{index}]") for index, message in enumerate(line.messages)
         ),
@@ -225,7 +248,7 @@ def parse_message(value: Mapping[str, Any], path: str) -> ParsedMessage:
         BadLine: ``value`` is not a message.
     """
     at = value.get("created_at")
-    given = {**value, "created_at": at if isinstance(at, str) else None}
+    given = {**value, "created_at": at if isinstance(at, str | float | int) else None}
     try:
         message = msgspec.convert(given, _Message)
     except msgspec.ValidationError as error:
@@ -259,7 +282,7 @@ def _message(message: _Message, path: str) -> ParsedMessage:
         role=known_role,
         content=_content(message.content, f"{path}.content"),
         name=(clean(message.name).strip() or None) if message.name else None,
-        at=_time(message.created_at, f"{path}.created_at"),
+        at=parse_time(message.created_at, f"{path}.created_at"),
         tool_calls=tuple(
             _tool_call(call, f"{path}.tool_calls[{index}]")
             for index, call in enumerate(message.tool_calls or ())
@@ -333,11 +356,26 @@ def _name(text: str) -> str:
     return name
 
 
-def _time(text: str | None, path: str) -> datetime | None:
-    """Parse an ISO 8601 time; the default zone is UTC."""
-    if text is None:
+#: Seconds since 1970 are less, milliseconds more.
+_MOST_SECONDS = 1e11
+_NUMBER = re.compile(r"\d{9,13}(?:\.\d*)?")
+
+
+def parse_time(given: object, path: str) -> datetime | None:
+    """Parse an ISO 8601 time (default zone: UTC), or seconds or milliseconds since 1970.
+
+    Raises:
+        BadLine: the time is invalid.
+    """
+    if given is None:
         return None
     try:
-        return as_utc(datetime.fromisoformat(text.strip()))
-    except (ValueError, OverflowError):
+        text = given.strip() if isinstance(given, str) else str(float(given))  # type: ignore[arg-type]
+        if isinstance(given, str) and not _NUMBER.fullmatch(text):
+            return as_utc(datetime.fromisoformat(text))
+        seconds = float(text)
+        return datetime.fromtimestamp(
+            seconds / 1000 if abs(seconds) > _MOST_SECONDS else seconds, UTC
+        )
+    except (ValueError, OverflowError, TypeError, OSError):
         raise BadLine(f"{path} {TIME}") from None

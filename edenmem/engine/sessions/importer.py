@@ -20,6 +20,7 @@ from edenmem.engine.sessions.format import (
     LINE_BYTES,
     BadLine,
     Line,
+    Numbered,
     ParsedMessage,
     ParsedSession,
     TwiceReadable,
@@ -255,7 +256,7 @@ MAX_PROBLEMS = 1000
 
 def import_sessions(
     runtime: Runtime,
-    lines: Iterable[bytes | str],
+    lines: Iterable[bytes | str] | Numbered,
     *,
     skip_bad: bool = False,
     add_missing: bool = False,
@@ -268,6 +269,7 @@ def import_sessions(
     Args:
         runtime: The store, the actor for audit entries, and the clock.
         lines: A file, preferably binary, or its lines. Streams are buffered.
+            Lines with numbers of their own keep them in messages.
         skip_bad: Import the good lines and report the bad ones.
         add_missing: Add unknown agents and users.
         dry_run: Write nothing.
@@ -291,7 +293,7 @@ def import_sessions(
                 judged.add(line.number, error)
         job.demand_owner()
         if not skip_bad:
-            judged.refuse()
+            judged.refuse("line" if isinstance(lines, Iterable) else lines.unit)
         if not dry_run:
             job.people.add(runtime)
         totals: Counter[str] = Counter()
@@ -525,12 +527,13 @@ class _FirstPass:
         more = [(self._problems[-1][0], f"and {self._more} more bad lines")] if self._more else []
         return (*self._problems, *more)
 
-    def refuse(self) -> None:
+    def refuse(self, unit: str) -> None:
         """Raise an error if any line is bad."""
         if self._bad:
             raise InvalidLines(
                 self._bad,
                 self._bad_count,
+                unit=unit,
                 hint="nothing was imported; import the others with --skip-bad",
             )
         if self._agents or self._users:

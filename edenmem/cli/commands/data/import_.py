@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_agent
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.files import file_name, name_file
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column, style
 from edenmem.engine.exchange.kinds import FileKind
-from edenmem.errors import ExitCode, UsageError, line_place
+from edenmem.errors import ExitCode, InputError, UsageError, line_place
+from edenmem.models.scope import ScopeKind
 from edenmem.text import many, one_line, printable
 
 if TYPE_CHECKING:
+    from edenmem.engine.exchange.conversion import Conversion, Defaults, Survey
     from edenmem.engine.exchange.edits import ApplyReport, Edit, Plan
+    from edenmem.engine.exchange.files import Source
     from edenmem.engine.exchange.folders import FileProblem
     from edenmem.engine.exchange.importer import RestoreReport
     from edenmem.engine.reports import ImportReport
@@ -47,8 +56,8 @@ def import_(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Backup, JSON Lines, conversations, or memories of mem0 (also gzipped, - = stdin),"
-            " or a folder of Markdown.",
+            help="Backup, JSON Lines, chats, or memory of another system (also gzipped, zip, or"
+            " - = stdin), or a folder of Markdown.",
         ),
     ],
     kind: Annotated[
@@ -56,7 +65,7 @@ def import_(
         typer.Option(
             "--as",
             metavar="KIND",
-            help="Read the file as records, sessions, mem0 or notes.  [default: as it looks]",
+            help=f"Read the file as {', '.join(FileKind)}.  [default: as it looks]",
         ),
     ] = None,
     on_conflict: Annotated[
@@ -88,102 +97,252 @@ def import_(
     ] = None,
     agent: options.Agent = None,
     user: options.User = None,
+    scope: Annotated[
+        ScopeKind | None,
+        typer.Option(
+            "--scope",
+            metavar="KIND",
+            help="For facts without a user: user, or agent to share them with everyone.",
+        ),
+    ] = None,
     add_missing: Annotated[
-        bool, typer.Option("--add-missing", help="Add unknown users, and agents of conversations.")
+        bool, typer.Option("--add-missing", help="Add unknown agents and users.")
     ] = False,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Import a backup, JSON Lines, conversations, edited Markdown, or memories of mem0.
+    """Import a backup, JSON Lines, chats, Markdown, or the memory of another system.
 
-    Says what the file contains, and checks all of it first. Existing records are kept; differing
-    ones are reported, and replaced only with --on-conflict replace. Importing again changes
-    nothing, adds only new messages, and completes an interrupted import. A truncated or altered
-    backup is refused. A full backup restores its history; other records are new changes that
-    'undo --run' can revert. --agent and --user are the defaults for memories of mem0 without them.
+    Says what the file contains, what is left out, and checks all of it before anything is stored.
+    Existing records are kept; differing ones are reported, and replaced only with --on-conflict
+    replace. Importing again changes nothing, adds only what is new, and completes an interrupted
+    import. A truncated or altered backup is refused. A full backup restores its history; other
+    records are new changes that 'undo --run' can revert. --agent and --user are the defaults for
+    files that do not name them; on a terminal, the command asks.
+
+    Read are the exports of ChatGPT and Claude, lists of messages, mem0, OpenMemory, the MCP memory
+    server, agent files of Letta, episodes of Graphiti and Zep, and folders of notes. From other
+    systems, secrets, orders to the agent, duplicates, and expired items are left out; --dry-run
+    names them.
 
     A minimal record, and a conversation:
     {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "…"}
     {"session": "first-visit", "agent": "mira", "users": ["lena"], "messages": [{"role": "user",
     "name": "lena", "content": "Hi!", "created_at": "2026-11-02T09:14:00Z"}]}
-    For all fields, see 'edenmem help --guide import'.
+    For all formats and fields, see 'edenmem help --guide import'.
 
     \b
     edenmem import sessions.jsonl --add-missing
     edenmem import backup.jsonl.gz --dry-run
-    edenmem import memories.json --agent mira --add-missing
-    edenmem import notes
+    edenmem import chatgpt.zip --agent mira --user lena --add-missing
+    edenmem import memories.json --agent mira --dry-run
     """
     run = invocation(ctx)
-    if source != "-" and Path(source).is_dir():
+    if scope not in (None, ScopeKind.USER, ScopeKind.AGENT):
+        raise UsageError(f"--scope must be user or agent, not {scope}")
+    path = Path(source)
+    if source != "-" and path.is_dir():
         kind = FileKind.NOTES
-    if kind is FileKind.NOTES:
+    exchange = run.service.exchange
+    if kind is FileKind.NOTES and (not path.exists() or delete or exchange.is_export(path)):
         import_folder(run, source, delete=delete, yes=yes, dry_run=dry_run, allow_long=allow_long)
         return
     if delete:
         raise UsageError("--delete needs a folder of Markdown")
-    from edenmem.engine.exchange.files import Source
+    from edenmem.engine.exchange.conversion import Defaults
 
-    from_pipe = source == "-"
-    opened = Source.spool(sys.stdin.buffer, "stdin") if from_pipe else Source.open_file(source)
-    with opened as file, name_file(source), show_progress(run.out) as progress:
-        exchange = run.service.exchange
+    with ExitStack() as opened, name_file(source), show_progress(run.out) as progress:
+        file = _open(source, opened)
         kind = kind or exchange.kind_of(file)
         run.out.note(f"{file_name(source)}: {kind.words}")
-        if kind is not FileKind.MEM0 and (agent or user):
-            raise UsageError("--agent and --user apply to memories of mem0 only")
-        if kind is FileKind.SESSIONS:
-            sessions = run.service.sessions.import_lines(
-                file.rewind(),
-                skip_bad=skip_bad,
-                add_missing=add_missing,
-                dry_run=dry_run,
-                owner=owner,
-            )
-            print_sessions(run, sessions, source, dry_run=dry_run)
-            is_complete = not sessions.problems
+        take = partial(
+            exchange.importer.take,
+            on_conflict=on_conflict.value,
+            skip_bad=skip_bad,
+            allow_incomplete=allow_incomplete,
+            allow_long=allow_long,
+            owner=owner,
+            dry_run=dry_run,
+            progress=progress.step,
+        )
+        if kind is FileKind.RECORDS:
+            if agent or user or scope or add_missing:
+                raise UsageError(
+                    "records name their scope: omit --agent, --user, --scope and --add-missing"
+                )
+            reports = Reports(facts=take(file))
         else:
-            if kind is FileKind.RECORDS and add_missing:
-                raise UsageError("--add-missing applies to conversations and mem0 only")
-            report = exchange.importer.take(
-                exchange.read_mem0(file, agent=agent, user=user, add_missing=add_missing)
-                if kind is FileKind.MEM0
-                else file,
-                on_conflict=on_conflict.value,
-                skip_bad=skip_bad,
-                allow_incomplete=allow_incomplete,
-                allow_long=allow_long,
-                owner=owner,
-                dry_run=dry_run,
-                progress=progress.step,
+            given = Defaults(
+                agent=agent, user=user, shared=scope is ScopeKind.AGENT, add_missing=add_missing
             )
-            print_import(run, report, file_name(source))
-            is_complete = not (report.failed or report.differing or report.damage)
-    if not is_complete:
+            found = _convert(run, path if kind is FileKind.NOTES else file, kind, opened, given)
+            survey = found.survey
+            if not survey.facts and path.is_dir():
+                raise UsageError(f"no notes in {source}", hint="see 'edenmem export --help'")
+            if survey.damage and not skip_bad:
+                raise InputError(
+                    f"{file_name(source)}: {survey.damage}",
+                    hint="nothing was changed; import the readable part with --skip-bad",
+                )
+            reports = Reports(survey=survey)
+            if found.facts.count or (not kind.has_chats and not found.chats.count):
+                reports.facts = take(found.facts)
+            if found.chats.count or kind.has_chats:
+                reports.chats = run.service.sessions.import_lines(
+                    found.chats,
+                    skip_bad=skip_bad,
+                    add_missing=found.defaults.add_missing,
+                    dry_run=dry_run,
+                    owner=owner,
+                )
+        reports.print(run, source, dry_run=dry_run)
+    if not reports.is_complete:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-# -- records and conversations ---------------------------------------------------------------------
+def _open(source: str, opened: ExitStack) -> Any:
+    """Open a file; of a folder, return the path."""
+    from edenmem.engine.exchange.files import Source
+
+    if source == "-":
+        return opened.enter_context(Source.spool(sys.stdin.buffer, "stdin"))
+    path = Path(source)
+    return path if path.is_dir() else opened.enter_context(Source.open_file(source))
 
 
-def print_import(run: Invocation, report: RestoreReport, file: str) -> None:
-    """Print the outcomes of an import; problems and differences go to stderr."""
+# -- what comes ------------------------------------------------------------------------------------
+
+
+def _convert(
+    run: Invocation, source: Source | Path, kind: FileKind, opened: ExitStack, given: Defaults
+) -> Conversion:
+    """Convert a file, say what it has, and ask for what it does not say."""
+    convert = partial(run.service.exchange.convert, source, kind, opened)
+    found = convert(given)
+    survey, defaults = found.survey, given
+    _print_survey(run, survey, found.facts.unit)
+    if survey.without_agent:
+        defaults = replace(defaults, agent=choose_agent(run, None).username)
+    if survey.without_user:
+        share = "" if survey.sessions else ", or share it with everyone: --scope agent"
+        hint = f"{many(survey.without_user, 'item')} without a user: say whose memory it is{share}"
+        defaults = replace(defaults, user=ask_text("user", "--user", hint=hint))
+    if defaults != given:
+        found = convert(defaults)
+    unknown = [
+        f"{what} {one_line(name)}"
+        for what, names in (("agent", found.survey.agents), ("user", found.survey.users))
+        for name, known in names.items()
+        if not known
+    ]
+    if not unknown or defaults.add_missing or not person_is_there():
+        return found
+    if not confirm(f"Add {', '.join(unknown[:_SHOWN])}?", yes=False):
+        return found
+    return convert(replace(defaults, add_missing=True))
+
+
+def _print_survey(run: Invocation, survey: Survey, unit: str) -> None:
+    counts = ((survey.facts, "fact"), (survey.sessions, "session"), (survey.messages, "message"))
+    what = ", ".join(many(count, name) for count, name in counts if count) or "nothing to import"
+    if survey.since and survey.until:
+        what += f", {survey.since:%Y-%m-%d} to {survey.until:%Y-%m-%d}"
+    run.out.note(f"  {what}")
+    for title, names in (("agents", survey.agents), ("users", survey.users)):
+        shown = [name if known else f"{name} (unknown)" for name, known in names.items()]
+        if shown:
+            more = [f"and {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
+            run.out.note(f"  {title}: {one_line(', '.join([*shown[:_SHOWN], *more]))}")
+    if survey.left_out:
+        listed = ", ".join(f"{name} ({count:,})" for name, count in survey.left_out.items())
+        run.out.note(f"  left out: {one_line(listed)}")
+    for number, reason in survey.objections[:_SHOWN]:
+        run.out.note(f"  {unit} {number}: {reason}")
+    if survey.undated:
+        run.out.note(f"  dated now, since they have no times: {many(survey.undated, 'session')}")
+
+
+# -- the outcome -----------------------------------------------------------------------------------
+
+
+class Reports(msgspec.Struct, kw_only=True):
+    """What an import did: facts and other records, conversations, and what was left out."""
+
+    facts: RestoreReport | None = None
+    chats: ImportReport | None = None
+    survey: Survey | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all of the file is stored."""
+        facts, chats = self.facts, self.chats
+        damage = (facts and facts.damage) or (self.survey and self.survey.damage)
+        failed = facts is not None and (facts.failed or facts.differing)
+        return not (damage or failed or (chats and chats.problems))
+
+    def print(self, run: Invocation, source: str, *, dry_run: bool) -> None:
+        """Print the outcomes; problems, differences and the next step go to stderr."""
+        file, facts, chats = file_name(source), self.facts, self.chats
+        rows: list[dict[str, Any]] = []
+        if facts:
+            problems = [{"line": line, "reason": reason} for line, reason in facts.problems]
+            rows.append(to_data(facts) | {"problems": problems})
+        if chats:
+            rows.append(to_data(chats) | {"dry_run": dry_run})
+        left_out = {"left_out": self.survey.left_out} if self.survey else {}
+
+        def show() -> None:
+            if facts:
+                _show_records(run, facts)
+            if chats:
+                _show_sessions(run, chats, dry_run=dry_run)
+
+        unit = facts.unit if facts else "line"
+        for number, problem in chats.problems if chats else ():
+            run.out.note(f"{line_place(number, file, unit)}: {problem}")
+        run.out.report(rows, show, data=lambda row: row | left_out)
+        if facts:
+            _print_notes(run, facts, file)
+        if self.survey and not dry_run:
+            self._print_next(run, self.survey)
+
+    def _print_next(self, run: Invocation, survey: Survey) -> None:
+        if self.chats and self.chats.new_messages:
+            run.out.note("next: form memories from them with 'edenmem cold run'")
+        if self.facts and self.facts.total("added"):
+            named = (("--agent", survey.agents), ("--user", survey.users))
+            options = [
+                f"{option} {shlex.quote(next(iter(names)))}" for option, names in named if names
+            ]
+            run.out.note(f"next: edenmem search QUERY {' '.join(options)}")
+
+
+def _show_records(run: Invocation, report: RestoreReport) -> None:
     rows = list(report.counts.items())
     used = [w for w in _WORDS if any(counts.get(w) for _, counts in rows)]
-    problems = [{"line": line, "reason": reason} for line, reason in report.problems]
-    run.out.report(
-        [report],
-        lambda: run.out.listing(
-            rows,
-            _columns(used),
-            empty="no valid lines" if report.failed else "the file is empty",
-        ),
-        data=lambda one: to_data(one) | {"problems": problems},
-    )
+    empty = "no valid lines" if report.failed else "the file is empty"
+    run.out.listing(rows, _columns(used), empty=empty)
     if rows and not report.failed and set(used) == {"same"}:
         total = sum(counts["same"] for _, counts in rows)
         exist = "1 record exists" if total == 1 else f"all {total:,} records exist"
         run.out.note(f"nothing to import: {exist} already")
+
+
+def _show_sessions(run: Invocation, report: ImportReport, *, dry_run: bool) -> None:
+    if kept := report.owners_kept:
+        run.out.note(f"owners of {many(kept, 'existing session')} left unchanged")
+    run.out.line(
+        f"{'would import' if dry_run else 'imported'} {report.new_sessions} of "
+        f"{many(report.sessions, 'session')}, {report.new_messages} of"
+        f" {many(report.messages, 'message')}"
+    )
+    for what, added in (("agents", report.agents_added), ("users", report.users_added)):
+        if added:
+            run.out.fields([(f"  {what} added", list(added))])
+
+
+def _print_notes(run: Invocation, report: RestoreReport, file: str) -> None:
+    """Print problems and differences."""
     if report.damage:
         print_error(f"the file is damaged: {report.damage}", None)
     for line, reason in report.problems[:_SHOWN]:
@@ -209,30 +368,6 @@ def print_import(run: Invocation, report: RestoreReport, file: str) -> None:
         )
     if report.run_id and not report.dry_run:
         run.out.note(f"to undo this run: edenmem undo --run {report.run_id}")
-
-
-def print_sessions(
-    run: Invocation, report: ImportReport, file: str, *, dry_run: bool = False
-) -> None:
-    """Print the result of an import; invalid lines go to stderr."""
-    for number, problem in report.problems:
-        run.out.note(f"{line_place(number, file_name(file))}: {problem}")
-    if kept := report.owners_kept:
-        run.out.note(f"owners of {many(kept, 'existing session')} left unchanged")
-
-    def show() -> None:
-        run.out.line(
-            f"{'would import' if dry_run else 'imported'} {report.new_sessions} of "
-            f"{many(report.sessions, 'session')}, {report.new_messages} of"
-            f" {many(report.messages, 'message')}"
-        )
-        for what, added in (("agents", report.agents_added), ("users", report.users_added)):
-            if added:
-                run.out.fields([(f"  {what} added", list(added))])
-
-    run.out.report([report], show, data=lambda one: to_data(one) | {"dry_run": dry_run})
-    if report.new_messages and not dry_run:
-        run.out.note("next: form memories from them with 'edenmem cold run'")
 
 
 def _columns(words: list[str]) -> list[Column[tuple[str, dict[str, int]]]]:

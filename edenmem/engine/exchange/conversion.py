@@ -1,0 +1,271 @@
+"""Convert chats, and the memory of other systems, to lines for the importers.
+
+The whole file is converted to private temporary files first. So everything that comes, and what is
+left out, is known before anything is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from edenmem.acceptance.orders import find_order
+from edenmem.acceptance.secrets import find_secret
+from edenmem.engine.exchange.checking import MAX_PROBLEMS, Problem
+from edenmem.engine.exchange.documents import DamagedDocument, is_document
+from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.kinds import FileKind
+from edenmem.engine.sessions.format import BadLine, parse_time
+from edenmem.engine.sessions.people import People
+from edenmem.errors import InputError
+from edenmem.models.memory import Fact
+from edenmem.store.protocol.store import Store
+
+_FACT_FIELDS = frozenset(Fact.__struct_fields__)
+
+
+class Spool:
+    """Numbered lines in a private temporary file."""
+
+    def __init__(self, file: IO[bytes], name: str, unit: str) -> None:
+        self.name = name
+        self.unit = unit
+        self.count = 0
+        self._file = file
+
+    def put(self, number: int, line: object) -> None:
+        """Add a line: JSON for a value, or the bytes of an invalid line."""
+        self.count += 1
+        self._file.write(b"%d %s\n" % (number, line if isinstance(line, bytes) else _encode(line)))
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number of each line, and its bytes."""
+        self._file.seek(0)
+        for raw in self._file:
+            number, _, line = raw.partition(b" ")
+            yield int(number), line
+
+
+def _encode(value: object) -> bytes:
+    """Encode as ASCII JSON: lone surrogates stay escaped for the importer to reject."""
+    try:
+        return json.dumps(value).encode()
+    except RecursionError:
+        return b"{"
+
+
+class Defaults(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for items that do not name an agent or a user.
+
+    ``shared`` puts facts without a user into the memory of the agent. ``add_missing`` adds unknown
+    agents and users.
+    """
+
+    agent: str | None = None
+    user: str | None = None
+    shared: bool = False
+    add_missing: bool = False
+
+
+class Survey(msgspec.Struct, kw_only=True):
+    """What a file has, and what of it does not come.
+
+    Attributes:
+        kind: The kind of the file.
+        facts: Number of facts.
+        sessions: Number of conversations.
+        messages: Number of their messages.
+        since: The time of the first message.
+        until: The time of the last message.
+        undated: Number of conversations without times.
+        agents: Names of agents, and whether the store knows them.
+        users: Names of users, and whether the store knows them.
+        without_agent: Number of items without an agent.
+        without_user: Number of items without a user.
+        left_out: Number of items that do not come, by name.
+        objections: The first facts that must not be remembered, with the reason.
+        damage: Why the rest of the file cannot be read, or "".
+    """
+
+    kind: FileKind
+    facts: int = 0
+    sessions: int = 0
+    messages: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+    undated: int = 0
+    agents: dict[str, bool] = msgspec.field(default_factory=dict)
+    users: dict[str, bool] = msgspec.field(default_factory=dict)
+    without_agent: int = 0
+    without_user: int = 0
+    left_out: dict[str, int] = msgspec.field(default_factory=Counter)
+    objections: list[Problem] = msgspec.field(default_factory=list)
+    damage: str = ""
+
+
+class Conversion:
+    """The converted lines of a file: ``facts`` and ``chats``, and a ``survey`` of them.
+
+    Their temporary files are closed with ``files``.
+    """
+
+    def __init__(
+        self,
+        source: Source | Path,
+        kind: FileKind,
+        files: ExitStack,
+        store: Store,
+        *,
+        now: datetime,
+        defaults: Defaults,
+    ) -> None:
+        name = source.name if isinstance(source, Source) else str(source)
+        unit = "entry"
+        if isinstance(source, Source):
+            unit = "entry" if is_document(source) else "line"
+        self.survey = Survey(kind=kind)
+        spooled = [files.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115
+        self.facts, self.chats = (Spool(file, name, unit) for file in spooled)
+        self._people = People(store)
+        self._now = now
+        self.defaults = defaults
+        self._seen: set[int] = set()
+        left_out = self.survey.left_out
+        try:
+            for number, item in kind.load().read(source, left_out):
+                self._take(number, item)
+        except DamagedDocument as damage:
+            self.survey.damage = str(damage)
+        except InputError as error:
+            if error.line is None:
+                raise
+            error.name_file(name)
+            self.survey.damage = error.message
+        self.survey.left_out = {what: count for what, count in left_out.items() if count}
+
+    def _take(self, number: int, item: object) -> None:
+        if isinstance(item, dict) and ("messages" in item or self.survey.kind is FileKind.SESSIONS):
+            self._take_chat(number, item)
+        elif isinstance(item, dict) and item.get("type") == "fact":
+            self._take_fact(number, item)
+        elif self.survey.kind.has_chats:
+            self.chats.put(number, item)
+        else:
+            self.facts.put(number, item)
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def _take_fact(self, number: int, line: dict[str, Any]) -> None:
+        agent, user = line.get("agent"), line.get("user")
+        if agent is None and user is None and not self.defaults.shared:
+            user = self.defaults.user
+            self.survey.without_user += user is None
+        is_shared = user is None and (agent is not None or self.defaults.shared)
+        agent = self.defaults.agent if agent is None else agent
+        self.survey.without_agent += agent is None
+        line |= {"agent": agent, "scope": "agent" if is_shared else "user", "user": user}
+        if reason := self._why_not(number, line):
+            self.survey.left_out[reason] += 1
+            return
+        for field in ("key", "metadata", "tags", "expires_at"):
+            if field not in _FACT_FIELDS and line.pop(field, None):
+                self.survey.left_out[f"{field} of facts".replace("_at", " times")] += 1
+        self.survey.facts += 1
+        for kind, name in (("agent", agent), ("user", user)):
+            if isinstance(name, str) and self._is_new(kind, name):
+                self.facts.put(number, self._account(kind, name))
+        self.facts.put(number, {name: v for name, v in line.items() if v is not None})
+
+    def _why_not(self, number: int, line: dict[str, Any]) -> str:
+        """Return the name under which a fact is left out, or ""."""
+        content = line.get("content")
+        if not isinstance(content, str):
+            return ""
+        if not content.strip():
+            return "empty items"
+        if (expires_at := _moment(line.get("expires_at"))) and expires_at <= self._now:
+            return "expired items"
+        key = hash((str(line["agent"]), str(line["user"]), " ".join(content.casefold().split())))
+        if key in self._seen:
+            return "duplicates"
+        self._seen.add(key)
+        secret, order = find_secret(content), find_order(content, (), ())
+        reason = f"contains {secret}" if secret else order
+        if not reason:
+            return ""
+        if len(self.survey.objections) < MAX_PROBLEMS:
+            self.survey.objections.append(Problem(number, reason))
+        return "items with secrets" if secret else "orders to the agent"
+
+    def _is_new(self, kind: str, name: str) -> bool:
+        """Note a name; return whether its account is to be added before its first line."""
+        names = self.survey.agents if kind == "agent" else self.survey.users
+        if name in names:
+            return False
+        found = self._people.agent(name) if kind == "agent" else self._people.user(name)
+        names[name] = found is not None
+        return found is None and self.defaults.add_missing
+
+    def _account(self, kind: str, name: str) -> dict[str, Any]:
+        if kind == "user":
+            return {"type": "user", "username": name}
+        agent = self._people.agent_or_new(name)
+        return {"type": "agent", **msgspec.to_builtins(agent)}
+
+    # -- chats -------------------------------------------------------------------------------
+
+    def _take_chat(self, number: int, line: dict[str, Any]) -> None:
+        survey, defaults = self.survey, self.defaults
+        if not (line.get("agent") or line.get("agents")):
+            line["agent"] = defaults.agent
+            survey.without_agent += defaults.agent is None
+        messages = [m for m in line.get("messages") or () if isinstance(m, dict)]
+        if line.get("users") is None:
+            names = {str(m.get("name") or "") for m in messages if m.get("role") in _PEOPLE}
+            if defaults.user:
+                line["users"] = [defaults.user]
+            elif survey.kind is not FileKind.SESSIONS and names and "" not in names:
+                line["users"] = sorted(names)
+            elif survey.kind is not FileKind.SESSIONS and names:
+                survey.without_user += 1
+        survey.sessions += 1
+        survey.messages += len(messages)
+        for message in messages:
+            parts = message.get("content")
+            for part in parts if isinstance(parts, list) else ():
+                has_text = isinstance(part, str) or {"text", "refusal"} & part.keys()
+                survey.left_out["images and files"] += not has_text
+        times = [at for m in messages if (at := _moment(m.get("created_at")))]
+        survey.undated += not times and not line.get("created_at") and bool(messages)
+        for at in times:
+            survey.since = min(survey.since or at, at)
+            survey.until = max(survey.until or at, at)
+        for name in (line.get("agent"), *_names(line.get("agents"))):
+            if isinstance(name, str):
+                self._is_new("agent", name)
+        for name in _names(line.get("users")):
+            self._is_new("user", name)
+        self.chats.put(number, {name: v for name, v in line.items() if v is not None})
+
+
+#: Roles of messages of people.
+_PEOPLE = ("user", "human")
+
+
+def _names(given: object) -> list[str]:
+    return [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        return parse_time(value, "")
+    except BadLine:
+        return None

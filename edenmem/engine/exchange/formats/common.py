@@ -1,0 +1,65 @@
+"""What several formats have in common."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from edenmem.engine.sessions.format import BadLine, parse_time
+from edenmem.models.ids import derived_id
+
+#: Items that are not taken over, by name.
+LeftOut = Counter[str]
+
+
+def fact(system: str, content: object, id: object = None, **fields: object) -> dict[str, Any]:
+    """Return the line of a fact; missing fields are left out.
+
+    With the ID of the other system, an import finds the fact again after its text changed.
+    """
+    line: dict[str, Any] = {"type": "fact", "content": content, **fields}
+    for name in ("formed_at", "updated_at", "said_at"):
+        line[name] = time(line.get(name))
+    if line["updated_at"] == line["formed_at"]:
+        line["updated_at"] = None
+    if id is not None:
+        line |= {"id": derived_id(system, str(id)), "source": f"{system} {id}"}
+    return {name: value for name, value in line.items() if value is not None}
+
+
+def time(value: object) -> object:
+    """Return a time of any form in ISO 8601; an invalid one unchanged."""
+    try:
+        at = parse_time(value, "")
+    except BadLine:
+        return value
+    return at.isoformat() if at is not None else None
+
+
+def branch(parents: Mapping[str, str | None], leaf: str | None) -> list[str]:
+    """Return the nodes of a tree from the root to a leaf."""
+    path: dict[str, None] = {}
+    while leaf in parents and leaf not in path:
+        assert leaf is not None
+        path[leaf] = None
+        leaf = parents[leaf]
+    return list(path)[::-1]
+
+
+def text_of(parts: object, left_out: LeftOut, others: Mapping[str, str]) -> str:
+    """Join the texts of a message in parts, and count the other parts.
+
+    ``others`` are the names of kinds of parts; those of any other kind are counted as files.
+    """
+    texts: list[str] = []
+    for part in parts if isinstance(parts, list) else [parts]:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict):
+            kind = part.get("type", part.get("content_type"))
+            if isinstance(part.get("text"), str) and kind not in others:
+                texts.append(part["text"])
+            else:
+                left_out[others.get(str(kind), "images and files")] += 1
+    return "\n".join(text for text in texts if text.strip())

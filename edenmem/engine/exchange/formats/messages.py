@@ -1,0 +1,64 @@
+"""Lists of messages as in OpenAI's chat API: one list, many, or an object with each list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from edenmem.engine.exchange.documents import read_pairs
+from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.formats.common import LeftOut
+from edenmem.models.ids import derived_id
+
+_IDS = ("session_id", "conversation_id", "thread_id", "chat_id", "id")
+_TIMES = ("created_at", "timestamp", "create_time", "created", "time")
+
+
+def matches(beginning: dict[str, Any]) -> bool:
+    """Return whether a file begins like this format."""
+    first = beginning.get("")
+    return (
+        ("role" in beginning and "content" in beginning)
+        or ("messages" in beginning and "session" not in beginning)
+        or (isinstance(first, list) and bool(first) and "role" in first[0])
+    )
+
+
+def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
+    """Yield the lines of a file; messages that no list holds are one chat."""
+    loose: list[Any] = []
+    fields: dict[str, Any] = {}
+    number = 0
+    for number, field, item in read_pairs(source):
+        if field and field != "messages":
+            fields[field] = item
+        elif isinstance(item, list):
+            yield number, _chat({"messages": item}, source.name, number)
+        elif isinstance(item, dict) and isinstance(item.get("messages"), list):
+            yield number, _chat(item, source.name, number)
+        elif isinstance(item, dict) and "role" in item:
+            loose.append(item)
+        else:
+            yield number, item
+    if loose:
+        yield number, _chat({**fields, "messages": loose}, source.name, 1)
+
+
+def _chat(item: dict[str, Any], file: str, number: int) -> dict[str, Any]:
+    """Return the line of a chat. Without an ID, its name and beginning identify it."""
+    messages = [_message(each) for each in item["messages"]]
+    begun = derived_id("chat", str(messages[:1]))[:8]
+    named = next((str(item[name]) for name in _IDS if item.get(name)), None)
+    return {
+        "session": named or f"{PurePath(file).stem}-{number}-{begun}",
+        "title": item.get("title"),
+        "messages": messages,
+    }
+
+
+def _message(given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    at = next((given[name] for name in _TIMES if given.get(name) is not None), None)
+    return {**{n: v for n, v in given.items() if n not in _TIMES}, "created_at": at}
