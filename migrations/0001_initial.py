@@ -266,7 +266,8 @@ CREATE TABLE held (
     private INTEGER NOT NULL,
     formation_id TEXT,
     session_id TEXT,
-    held_at INTEGER NOT NULL
+    held_at INTEGER NOT NULL,
+    said_at INTEGER
 ) STRICT;
 CREATE INDEX held_scope ON held (scope_id, held_at DESC, id);
 CREATE INDEX held_session ON held (session_id);
@@ -303,7 +304,8 @@ CREATE TABLE policies (
     propagate INTEGER,
     version INTEGER NOT NULL,
     updated_at INTEGER,
-    orders INTEGER
+    orders INTEGER,
+    review TEXT
 ) STRICT;
 
 -- What happened ---------------------------------------------------------------------------------

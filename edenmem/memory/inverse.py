@@ -89,8 +89,8 @@ class Inverse(msgspec.Struct, frozen=True, kw_only=True):
 
 #: By type of target: the fields that people and models read (None: all but those of versions).
 _READ = {
-    "fact": {"content", "private"},
-    "reflection": {"content", "private"},
+    "fact": {"content", "private", "unconfirmed"},
+    "reflection": {"content", "private", "unconfirmed"},
     "held": {"content"},
     "consolidation": {"consolidated_content"},
     "policy": None,
@@ -296,7 +296,7 @@ def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
     old, new = msgspec.convert(entry.before, Fact), msgspec.convert(entry.after, Fact)
     now = fact_in(state, home, entry.target_id)
     if old.content == new.content:
-        return _restore_sources(now, old, new, at)
+        return _restore_marks(now, old, new, at)
     if now is None:
         return _no_way("the fact was removed since; undo that first")
     if now.content == old.content:
@@ -312,13 +312,13 @@ def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
     )
 
 
-def _restore_sources(now: Fact | None, old: Fact, new: Fact, at: datetime) -> Inverse:
-    """Invert a revision of sources or related users that kept the text."""
+def _restore_marks(now: Fact | None, old: Fact, new: Fact, at: datetime) -> Inverse:
+    """Invert a revision of sources, related users or doubts that kept the text."""
     if now is None:
         return _nothing(NO_CHANGE)
     change = _with_sources(now, old, new, now.content, at)
     then = change.revise(now)
-    if _origins(then) == _origins(now):
+    if (_origins(then), then.unconfirmed) == (_origins(now), now.unconfirmed):
         return _nothing(NO_CHANGE, now)
     return Inverse(change=change, now=now)
 
@@ -328,8 +328,13 @@ def _origins(fact: Fact) -> tuple[set[str], set[str]]:
 
 
 def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -> ReviseFact:
-    """Revise a fact: drop the sources and users added by ``new``, restore lost ones and times."""
+    """Revise a fact: drop the sources and users added by ``new``, restore lost ones and times.
+
+    The old quote and doubts return with their text, unless others came since.
+    """
     (sources, users), (old_sources, old_users) = _origins(new), _origins(old)
+    is_same = (now.quote, now.unconfirmed) == (new.quote, new.unconfirmed)
+    is_back = is_same and content == old.content
     return ReviseFact(
         scope=now.home,
         fact_id=now.id,
@@ -340,6 +345,8 @@ def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -
         dropped_source_ids=tuple(s for s in now.source_message_ids if s in sources - old_sources),
         related_users=tuple(u for u in old.related_users if u not in users),
         dropped_users=tuple(u for u in now.related_users if u in users - old_users),
+        quote=old.quote if is_back else "",
+        unconfirmed=old.unconfirmed if is_back else None,
         times=old.times if now.times == new.times else now.times,
     )
 
@@ -409,11 +416,12 @@ def _undo_revise_reflection(entry: AuditEntry, state: State, past: Past, at: dat
     home = _home(entry)
     old, new = (msgspec.convert(each, Reflection) for each in (entry.before, entry.after))
     now = reflection_in(state, home, entry.target_id)
-    if old.content == new.content:
+    was, then = (old.content, old.unconfirmed), (new.content, new.unconfirmed)
+    if was == then:
         return _nothing(NO_CHANGE, now)
     if now is None:
         return _no_way("the reflection was removed since; undo that first")
-    if now.content == old.content:
+    if (now.content, now.unconfirmed) == was:
         return _nothing("the reflection already has this text", now)
     if now.absorbed:
         why = "it was consolidated since; undo that first"
@@ -424,8 +432,9 @@ def _undo_revise_reflection(entry: AuditEntry, state: State, past: Past, at: dat
         expected_version=now.version,
         content=old.content,
         at=at,
+        unconfirmed=old.unconfirmed,
     )
-    return Inverse(change=change, differs=now.content != new.content, now=now)
+    return Inverse(change=change, differs=(now.content, now.unconfirmed) != then, now=now)
 
 
 def _undo_remove_reflection(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:

@@ -145,6 +145,10 @@ def plan_all(
         effect = plan(change, state, context)
         fold(state, effect)
         effects.append(effect)
+    refused = next((effect for effect in effects if not effect.result.ok), None)
+    if context.whole and refused is not None:
+        why = refused.result.detail
+        return [each if each is refused else conflict(each.change, "", why) for each in effects]
     return effects
 
 

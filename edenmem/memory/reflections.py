@@ -56,8 +56,15 @@ def revise(change: ReviseReflection, state: State, context: ChangeSet) -> Effect
         return conflict(change, old.id, "it has already been consolidated", change.scope)
     if old.version != change.expected_version:
         return stale(change, old.id, old.version, change.expected_version, change.scope)
+    unconfirmed = change.unconfirmed
+    if unconfirmed is None:
+        unconfirmed = old.unconfirmed if change.content == old.content else ""
     new = msgspec.structs.replace(
-        old, content=change.content, version=old.version + 1, updated_at=change.at
+        old,
+        content=change.content,
+        version=old.version + 1,
+        updated_at=change.at,
+        unconfirmed=unconfirmed,
     )
     return Effect(
         change=change,

@@ -217,6 +217,7 @@ DEFINING: dict[RecordKind, tuple[str, ...]] = {
         "private",
         "propagate",
         "orders",
+        "review",
     ),
     RecordKind.CONSOLIDATION: ("home", "consolidated_content"),
     RecordKind.REFLECTION: ("home", "content", "absorbed", "private"),

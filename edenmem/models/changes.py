@@ -73,8 +73,8 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     another fact of the scope already has the new text, the target is removed in its favor.
 
     ``source_message_ids`` are added to the sources, ``dropped_source_ids`` removed; related users
-    likewise. A revision with the same text keeps the vector. The new text has ``quote`` and
-    ``unconfirmed``; with the same text, the old ones stay unless there is a new quote.
+    likewise. A revision with the same text keeps the vector, and the quote unless there is a new
+    one. ``unconfirmed`` is that of the revised fact; None keeps it with the text, and the quote.
 
     ``times`` are those of the revised fact. A revision without them is an edit: its own time counts
     as that of the fact.
@@ -92,7 +92,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     related_users: tuple[str, ...] = ()
     dropped_users: tuple[str, ...] = ()
     quote: str = ""
-    unconfirmed: str = ""
+    unconfirmed: str | None = None
     times: FactTimes | None = None
     or_add: Fact | None = None
 
@@ -105,6 +105,9 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
         is_kept = digest == fact.hash and not self.quote
         sources = _joined(fact.source_message_ids, self.source_message_ids, self.dropped_source_ids)
         times = self.times or join_times([fact.said_at], [self.at])
+        unconfirmed = self.unconfirmed
+        if unconfirmed is None:
+            unconfirmed = fact.unconfirmed if is_kept else ""
         return msgspec.structs.replace(
             fact,
             content=self.content,
@@ -117,7 +120,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
             source_message_ids=sources,
             related_users=_joined(fact.related_users, self.related_users, self.dropped_users),
             quote=fact.quote if is_kept else self.quote,
-            unconfirmed=fact.unconfirmed if is_kept else self.unconfirmed,
+            unconfirmed=unconfirmed,
             embedding=embedding,
             embedding_model=model,
         )
@@ -179,13 +182,17 @@ class AddReflection(_Change, frozen=True, kw_only=True, tag="add_reflection"):
 
 
 class ReviseReflection(_Change, frozen=True, kw_only=True, tag="revise_reflection"):
-    """Replace the text of a pending reflection; an absorbed one is a conflict."""
+    """Replace the text of a pending reflection; an absorbed one is a conflict.
+
+    ``unconfirmed`` is that of the revised reflection; None keeps it with the text.
+    """
 
     scope: Scope
     reflection_id: str
     expected_version: int
     content: str
     at: datetime
+    unconfirmed: str | None = None
 
 
 class RemoveReflection(_Change, frozen=True, kw_only=True, tag="remove_reflection"):
@@ -378,9 +385,10 @@ Change = (
 class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     """Changes of one actor at one time.
 
-    A conflict of one change does not affect the others. ``automatic`` marks earlier decisions of
-    the engine: they are rejected for memory that was paused, switched off or removed with its agent
-    since, which operators may still change.
+    A conflict of one change does not affect the others, unless the set is ``whole``: then all or
+    none are made (only for small sets). ``automatic`` marks earlier decisions of the engine: they
+    are rejected for memory that was paused, switched off or removed with its agent since, which
+    operators may still change.
     """
 
     id: str = msgspec.field(default_factory=new_id)
@@ -388,6 +396,7 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     changes: tuple[Change, ...] = ()
     automatic: bool = False
+    whole: bool = False
 
     def without(self, skip: Set[str]) -> ChangeSet:
         """Return the set without the changes with these IDs."""

@@ -50,7 +50,8 @@ class Trigger(StrEnum):
     """The reason of a formation.
 
     PLATFORM marks a record of messages that the platform read (``superseded_message_ids``), which
-    outlives the platform's facts and reflections. It is no formation of edenmem.
+    outlives the platform's facts and reflections. It is no formation of edenmem. All that a
+    PROPOSED one forms waits for review.
     """
 
     THRESHOLD = "threshold"
@@ -58,6 +59,12 @@ class Trigger(StrEnum):
     SESSION_END = "session_end"
     COLD = "cold"
     PLATFORM = "platform"
+    PROPOSED = "proposed"
+
+    @property
+    def forced(self) -> bool:
+        """Check whether a person asked for the formation."""
+        return self in (Trigger.FORCED, Trigger.PROPOSED)
 
 
 class Reach(StrEnum):

@@ -193,18 +193,51 @@ class FailedDrafts(msgspec.Struct, frozen=True):
 class Held(_OwnedRecord, frozen=True, kw_only=True):
     """A fact or reflection in doubt that waits for review. It is not memory.
 
-    ``reasons`` says what is in doubt; the other fields are those of `Fact` and `Reflection`.
-    ``session_id`` is always the source.
+    ``reasons`` says what is in doubt, if anything; the other fields are those of `Fact` and
+    `Reflection`. ``session_id`` is always the source.
     """
 
     kind: Literal["fact", "reflection"]
     content: str
     held_at: datetime
+    said_at: datetime | None = None
     quote: str = ""
     reasons: str = ""
     source_message_ids: tuple[str, ...] = ()
     private: bool = False
     formation_id: str | None = None
+
+
+class ReviewItem(Held, frozen=True, kw_only=True):
+    """An item to review: held, or stored as unconfirmed.
+
+    ``version`` is that of a stored fact or reflection, 0 of a held item. ``held_at`` is when it
+    was held or stored.
+    """
+
+    state: Literal["held", "unconfirmed"]
+    version: int = 0
+
+    @classmethod
+    def of(cls, found: Held | Fact | Reflection) -> ReviewItem:
+        """Return a held item, or a fact or reflection in doubt, as an item to review."""
+        if isinstance(found, Held):
+            return cls(**msgspec.structs.asdict(found), state="held")
+        owner = {name: getattr(found, name) for name in _OwnedRecord.__struct_fields__}
+        return cls(
+            **owner,
+            kind="fact" if isinstance(found, Fact) else "reflection",
+            content=found.content,
+            held_at=found.formed_at,
+            said_at=found.said_at,
+            quote=found.quote if isinstance(found, Fact) else "",
+            reasons=found.unconfirmed,
+            source_message_ids=found.source_message_ids,
+            private=found.private,
+            formation_id=found.formation_id,
+            state="unconfirmed",
+            version=found.version,
+        )
 
 
 class HeldCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +274,8 @@ class Policy(_OwnedRecord, frozen=True, kw_only=True):
     ``consolidate_at`` is a number of pending reflections, ``fact_buffer_max`` the maximum number of
     facts (the oldest are removed). ``orders`` lets a shard accept orders to the agent (see
     `edenmem.acceptance`). A paused scope (not ``active``) keeps its memory and accepts nothing new;
-    a ``private`` scope is not propagated. A shard exists if it has a policy.
+    a ``private`` scope is not propagated. ``review`` says what waits for review before it is
+    memory. A shard exists if it has a policy.
     """
 
     memory_instructions: str | None = None
@@ -255,6 +289,7 @@ class Policy(_OwnedRecord, frozen=True, kw_only=True):
     private: bool = False
     propagate: bool | None = None
     orders: bool | None = None
+    review: str | None = None
     version: int = 0
     updated_at: datetime | None = None
 

@@ -212,3 +212,25 @@ def test_how_a_version_came_to_be_follows_its_command() -> None:
         (effect,) = play(State(), AddFact(fact=formed), command=command)
         assert effect.origin is not None
         assert effect.origin.action == action
+
+
+def test_a_whole_set_is_made_or_refused_together() -> None:
+    kept, moved = make_fact(SCOPE), make_fact(SCOPE, "Anna has a boat.")
+    state = holding(kept, moved)
+    changes = (remove(kept), remove(moved, version=7))
+    context = msgspec.structs.replace(change_set(*changes, at=LATER), whole=True)
+    effects = plan_all(context, state)
+    assert [each.result.status for each in effects] == [ChangeStatus.CONFLICT] * 2
+    assert {each.result.detail for each in effects} == {effects[1].result.detail}
+    assert [each.writes for each in effects] == [(), ()]
+    context = msgspec.structs.replace(change_set(remove(kept)), whole=True)
+    (effect,) = plan_all(context, holding(kept))
+    assert effect.result.ok
+
+
+@pytest.mark.parametrize("content", ["Anna lives in Lisbon.", "Anna lives in Faro."])
+def test_a_doubt_goes_with_its_text_unless_it_is_named(content: str) -> None:
+    fact = make_fact(SCOPE, "Anna lives in Lisbon.", unconfirmed="no quote", quote="in Lisbon")
+    is_same = content == fact.content
+    for given, expected in ((None, "no quote" if is_same else ""), ("", ""), ("why", "why")):
+        assert revise(fact, content, unconfirmed=given).revise(fact).unconfirmed == expected

@@ -69,8 +69,13 @@ class Memory(Protocol):
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
         """Return reflections by ID from any scope; the caller checks access to their ``home``."""
 
-    def held(self, scopes: Sequence[Scope], *, limit: int | None = None) -> Iterator[Held]:
-        """Yield the items of these scopes that wait for review, newest first."""
+    def held(
+        self, scopes: Sequence[Scope] | None, *, agent_id: str | None = None
+    ) -> Iterator[Held]:
+        """Yield the items of these scopes that wait for review, newest first.
+
+        Without scopes, all of an agent, or of the store.
+        """
 
     def count_held(self, *, agent_id: str | None = None) -> HeldCount:
         """Count the items that wait for review, of an agent or of all."""

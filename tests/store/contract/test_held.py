@@ -48,6 +48,7 @@ def test_an_item_comes_back_as_it_was_held(store: Store, scope: Scope) -> None:
         scope,
         kind="reflection",
         quote="perhaps Faro",
+        said_at=ago(days=3),
         source_message_ids=(new_id(), new_id()),
         private=True,
         formation_id=new_id(),
@@ -79,7 +80,12 @@ def test_lists_are_of_their_scopes_newest_first(store: Store) -> None:
     )
     assert held(store, ANNA) == ["new", "old"]
     assert held(store, ANNA, BRUNO) == ["new", "his", "old"]
-    assert [each.content for each in store.memory.held([ANNA], limit=1)] == ["new"]
+    assert [each.content for each in store.memory.held(None, agent_id=AGENT)] == [
+        "new",
+        "his",
+        "old",
+    ]
+    assert [each.content for each in store.memory.held(None)][-1] == "of another agent"
     assert held(store, Scope.agent(AGENT)) == []
     assert held(store, Scope.user(OTHER, ANNA.owner)) == []
     assert store.memory.count_held(agent_id=AGENT).number == 3

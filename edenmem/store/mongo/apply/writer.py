@@ -197,10 +197,11 @@ class Writer:
             return
         before = codec.reflection_document(old, at=self._now)
         changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
-        if changed and changed.keys() <= _FLAGS:
+        gone: Document = {name: "" for name in before if name not in fields}
+        if changed and not gone and changed.keys() <= _FLAGS:
             self._flag(old, changed)
         else:
-            self._update(names.REFLECTIONS, key, changed)
+            self._update(names.REFLECTIONS, key, changed, gone)
         self._stored["reflection", new.id] = {**self._stored["reflection", new.id], **changed}
 
     def _flag(self, old: Reflection, flags: Document) -> None:

@@ -348,6 +348,7 @@ def held_from(document: Document) -> Held:
         private=document.get("private") is True,
         formation_id=text_id(document.get("formation_id")),
         held_at=moment(document.get("held_at")) or read_creation_time(document),
+        said_at=moment(document.get("said_at")),
     )
 
 
@@ -366,6 +367,7 @@ def held_document(held: Held, *, at: datetime) -> Document:
             "private": held.private,
             "formation_id": optional_id(held.formation_id),
             "held_at": held.held_at,
+            "said_at": held.said_at,
         },
         at,
     )
@@ -496,6 +498,7 @@ POLICY_FIELDS = (
     "private",
     "propagate",
     "orders",
+    "review",
 )
 
 

@@ -197,19 +197,20 @@ class MongoMemory:
         found = self._db.reflections.find_one({"_id": object_id(reflection_id)})
         return None if found is None else codec.reflection_from(found)
 
-    def held(self, scopes: Sequence[Scope], *, limit: int | None = None) -> Iterator[Held]:
-        walks = (self._db.held.find(owner, sort=_BY_HELD) for owner in group_filters(scopes))
-        found = _newest_first(
+    def held(
+        self, scopes: Sequence[Scope] | None, *, agent_id: str | None = None
+    ) -> Iterator[Held]:
+        owners = [_of_agent(agent_id)] if scopes is None else group_filters(scopes)
+        walks = (self._db.held.find(owner, sort=_BY_HELD) for owner in owners)
+        return _newest_first(
             (map(codec.held_from, walk) for walk in walks),
             at=lambda held: held.held_at,
             id_of=lambda held: held.id,
         )
-        return islice(found, limit)
 
     def count_held(self, *, agent_id: str | None = None) -> HeldCount:
         group = {"_id": None, "number": {"$sum": 1}, "oldest": {"$min": "$held_at"}}
-        agent = EVERYTHING if agent_id is None else {"agent_id": object_id(agent_id)}
-        for row in self._db.held.aggregate([{"$match": agent}, {"$group": group}]):
+        for row in self._db.held.aggregate([{"$match": _of_agent(agent_id)}, {"$group": group}]):
             return HeldCount(number=int(row["number"]), oldest=codec.moment(row["oldest"]))
         return HeldCount()
 
@@ -320,6 +321,10 @@ class MongoMemory:
             for document in self._policy_documents(scopes)
         }
         return {scope: found.get(policy_id(scope), 0) for scope in scopes}
+
+
+def _of_agent(agent_id: str | None) -> Filter:
+    return EVERYTHING if agent_id is None else {"agent_id": object_id(agent_id)}
 
 
 def _recent_walks(owner: Filter, since: datetime = EPOCH) -> list[tuple[Filter, Sort]]:

@@ -338,7 +338,7 @@ HELD_ITEMS = Table(
     "held",
     "e",
     "session_id id kind content quote reasons formation_id",
-    times="held_at",
+    times="held_at said_at",
     flags="private",
     lists="source_message_ids",
     given="session_id",
@@ -357,7 +357,7 @@ POLICIES = Table(
     "policies",
     "p",
     "id memory_instructions consolidation_instructions consolidate_at"
-    " word_limit fact_buffer_max fast_model slow_model version",
+    " word_limit fact_buffer_max fast_model slow_model review version",
     times="updated_at",
     flags="active private",
     optional_flags="propagate orders",

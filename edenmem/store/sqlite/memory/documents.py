@@ -20,6 +20,7 @@ _CHANGED = (
     "absorbed_at",
     "consolidated_into",
     "private",
+    "unconfirmed",
 )
 _UPDATE_REFLECTION = f"UPDATE reflections SET {REFLECTIONS.assign(*_CHANGED)} WHERE id = ?"
 _changed_values = REFLECTIONS.encoder(*_CHANGED, "id")

@@ -39,6 +39,8 @@ _OTHER_FIELDS = (
     "version",
     "previous_content",
     "private",
+    "quote",
+    "unconfirmed",
 )
 _text_values = codec.FACTS.encoder(*_TEXT_FIELDS)
 _other_values = codec.FACTS.encoder(*_OTHER_FIELDS, "id")

@@ -196,18 +196,22 @@ class Memory(Part):
         )
         return itertools.islice(reflections, limit)
 
-    def held(self, scopes_: Sequence[Scope], *, limit: int | None = None) -> Iterator[Held]:
-        with self._db.reading() as connection:
-            numbers = scopes.numbers_of(connection, scopes_).values()
-        streams = [
-            self._newest_first(codec.HELD, ("e", "held_at"), "e.scope_id = ?", [number], limit)
-            for number in numbers
-        ]
-        found = heapq.merge(
+    def held(
+        self, scopes_: Sequence[Scope] | None, *, agent_id: str | None = None
+    ) -> Iterator[Held]:
+        where, owners = "coalesce(?, s.agent_id) = s.agent_id", list[object]([agent_id])
+        if scopes_ is not None:
+            where = "e.scope_id = ?"
+            with self._db.reading() as connection:
+                owners = list(scopes.numbers_of(connection, scopes_).values())
+        streams = (
+            self._newest_first(codec.HELD, ("e", "held_at"), where, [owner], None)
+            for owner in owners
+        )
+        return heapq.merge(
             *(map(codec.held_from, stream) for stream in streams),
             key=lambda held: (-to_ms(held.held_at), held.id),
         )
-        return itertools.islice(found, limit)
 
     def count_held(self, *, agent_id: str | None = None) -> HeldCount:
         number, oldest = self._fetch_one(
