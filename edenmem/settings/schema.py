@@ -267,6 +267,15 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     """Base of the exponential backoff: the first wait is twice this long, each next one doubles."""
 
 
+class ReviewSettings(_Section, frozen=True, kw_only=True):
+    """Items in doubt that nobody reviews. Cold runs apply this."""
+
+    days: NotNegative = 0
+    """Days after which an item in doubt no longer waits for review (0 = it waits)."""
+    then: Literal["drop", "accept"] = "drop"
+    """What happens to it: `drop`, or `accept` as unconfirmed. Items for everybody are dropped."""
+
+
 class ConsolidationSettings(_Section, frozen=True, kw_only=True):
     """Consolidation of texts."""
 
@@ -370,6 +379,9 @@ class ScopeSettings(_Section, frozen=True, kw_only=True):
     """Maximum number of facts (0 = no limit)."""
     propagate: bool = False
     """Propagate important changes of the text to wider scopes."""
+    review: Literal["auto", "nothing", "doubtful", "everything"] = "auto"
+    """What waits for review before it is memory. `auto`: what is in doubt, if
+    `formation.doubtful = "hold"`."""
 
 
 def _scope(kind: str) -> ScopeSettings:
@@ -489,6 +501,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     llm: LLMSettings = LLMSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     formation: FormationSettings = FormationSettings()
+    review: ReviewSettings = ReviewSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
     context: ContextSettings = ContextSettings()
     search: SearchSettings = SearchSettings()

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.pretty import Pretty
 
 from edenmem.errors import ConfigError, ExitCode
+from edenmem.models.scope import ScopeKind
 from edenmem.settings import keys
 from edenmem.settings.load import LoadedSettings, effective, load_settings
 from edenmem.settings.schema import SECRETS, Settings
@@ -368,6 +369,8 @@ def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> N
         "formation.former": "platform",
         "formation.verify": "all",
         "formation.doubtful": "drop",
+        "review.then": "accept",
+        **{f"scopes.{kind}.review": "everything" for kind in ScopeKind},
         "context.recall": "llm",
         "search.recipe": "rrf+mmr",
         "search.rerank_scores": "logits",

@@ -6,7 +6,7 @@ The store compares versions again when it writes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -207,6 +207,7 @@ _TYPES: Mapping[str, Any] = {
     "private": bool,
     "propagate": bool | None,
     "orders": bool | None,
+    "review": Literal["nothing", "doubtful", "everything"] | None,
 }
 
 POLICY_FIELDS = tuple(_TYPES)

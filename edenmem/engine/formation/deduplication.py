@@ -186,7 +186,7 @@ class Deduplicator:
                 other failure of it means ADD).
             EmbeddingModelMismatch: a scope has vectors of another model only.
         """
-        known = await in_thread(self._find_known, facts, material.quotas)
+        known = await in_thread(self.find_known, facts, material.quotas)
         fresh = [fact for fact in facts if fact not in known]
         vectors = await self._embed(asker, [fact.content for fact in fresh])
         compared = await self._compare(fresh, vectors, material.quotas)
@@ -194,9 +194,8 @@ class Deduplicator:
         revised = await self._embed_merged(asker, compared, verdicts)
 
         changes: list[Change] = []
-        decisions: list[Decision] = []
+        decisions = decide_known(known)
         for fact, existing in known.items():
-            decisions.append(_decision(fact, Verdict("NONE", "known word for word", existing)))
             changes.extend(_keep_private(fact, existing, material.origin.at))
             changes.extend(_keep_sources(fact, existing, material))
         for item in compared:
@@ -205,8 +204,11 @@ class Deduplicator:
             changes.extend(self._changes(item, verdict, revised, material))
         return Plan(tuple(changes), tuple(decisions))
 
-    def _find_known(self, facts: Sequence[NewFact], quotas: ScopeQuotas) -> dict[NewFact, Fact]:
-        """Return the facts whose text already exists in their scope or under another account."""
+    def find_known(self, facts: Sequence[NewFact], quotas: ScopeQuotas) -> dict[NewFact, Fact]:
+        """Return the facts whose text already exists in their scope or under another account.
+
+        Blocks.
+        """
         known: dict[NewFact, Fact] = {}
         for scope, group in _by_scope(facts).items():
             hashes = {content_hash(fact.content): fact for fact in group}
@@ -393,6 +395,13 @@ def _decision(fact: NewFact, verdict: Verdict) -> Decision:
         unconfirmed=fact.unconfirmed if verdict.action != "NONE" else "",
         failure=fact.failure,
     )
+
+
+def decide_known(known: Mapping[NewFact, Fact]) -> list[Decision]:
+    """Return the decisions about facts whose text already exists."""
+    return [
+        _decision(new, Verdict("NONE", "known word for word", fact)) for new, fact in known.items()
+    ]
 
 
 def _reason(fact: NewFact, verdict: Verdict) -> str:

@@ -227,10 +227,10 @@ def _keep_facts(
         item, content = proposal.item, reviewed.content
         if any(each.rule == PRIVACY for each in reviewed.doubts):
             item, reviewed = _move_to_user(item, reviewed, material)
-        if reviewed.violations or _is_dropped(reviewed, material):
+        quota = _choose_quota(item, content, reviewed.sources, material)
+        if reviewed.violations or (quota is not None and _is_dropped(reviewed, quota)):
             rejected.append(reviewed.reject())
             continue
-        quota = _choose_quota(item, content, reviewed.sources, material)
         if quota is None:
             rejected.append(_nowhere(item, content))
             continue
@@ -245,7 +245,7 @@ def _keep_facts(
             note=reviewed.note,
             failure=reviewed.failure,
         )
-        if new.unconfirmed and material.doubtful == "hold":
+        if quota.holds(new.unconfirmed):
             held.append(new)
             continue
         key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
@@ -260,11 +260,12 @@ def _keep_facts(
     return Facts(tuple(kept.values()), tuple(rejected), tuple(held))
 
 
-def _is_dropped(reviewed: Review, material: Material) -> bool:
+def _is_dropped(reviewed: Review, quota: ScopeQuota) -> bool:
     """Return whether an item is left out for its doubts; memory of everybody names no user."""
-    if material.doubtful == "mark":
-        return any(each.rule == PRIVACY for each in reviewed.doubts)
-    return material.doubtful == "drop" and bool(reviewed.doubts)
+    if quota.holds(reviewed.unconfirmed):
+        return False
+    private = any(each.rule == PRIVACY for each in reviewed.doubts)
+    return private or (quota.doubtful == "drop" and bool(reviewed.doubts))
 
 
 def _move_to_user(
@@ -398,11 +399,11 @@ def _keep_reflections(
             source_ids=tuple(dict.fromkeys(each.id for each in sources)),
             unconfirmed=reviewed.unconfirmed,
         )
-        if reviewed.violations or _is_dropped(reviewed, material):
+        if reviewed.violations or _is_dropped(reviewed, quota):
             rejected.append(reviewed.reject("reflection"))
         elif fold(content) in said:
             rejected.append(_reject(content, KNOWN, "reflection: already known"))
-        elif new.unconfirmed and material.doubtful == "hold":
+        elif quota.holds(new.unconfirmed):
             held.append(new)
         elif taken[quota.scope] == quota.max_reflections:
             reason = f"reflection: too many reflections for {proposal.name}"

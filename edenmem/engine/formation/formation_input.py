@@ -118,6 +118,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
             private=new.private,
             formation_id=self.formation_id,
             held_at=self.at,
+            said_at=self.said_at(self.sources_of(new)),
         )
 
     def reflection(self, new: NewReflection) -> Reflection:
@@ -146,7 +147,6 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         origin: The origin of the results.
         background: The session's title, and the names of people and agents in it.
         users: The names of the session's users.
-        doubtful: What happens to items in doubt, see `FormationSettings.doubtful`.
     """
 
     agent: Agent
@@ -155,7 +155,6 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     origin: Origin
     background: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
-    doubtful: str = "mark"
 
     @property
     def is_worth_asking(self) -> bool:

@@ -114,7 +114,7 @@ class Former:
             return False
         found = await in_thread(self._look, session, agent, Reach.WAITING, trigger)
         if found.unfinished is not None:
-            return is_free(found.unfinished, self._clock(), forced=trigger is Trigger.FORCED)
+            return is_free(found.unfinished, self._clock(), forced=trigger.forced)
         return found.is_due
 
     @observed("formation", after=lambda reports: _details(reports), level=logging.INFO)
@@ -279,7 +279,7 @@ class Former:
                 return attempt.report("dry_run", changes=attempt.changes)
             if attempt.formation.status is not FormationStatus.RELEASED:
                 return attempt.report("resumed")
-        forced = trigger is Trigger.FORCED
+        forced = trigger.forced
         if not is_free(attempt.formation, self._clock(), forced=forced):
             released = unfinished.status is FormationStatus.RELEASED
             return attempt.report(
@@ -360,7 +360,7 @@ class Former:
             formation=claim.formation,
             messages=None if is_other else messages,
             is_time_up=is_time_up,
-            left_to_platform=backlog.left_to_platform if trigger is Trigger.FORCED else 0,
+            left_to_platform=backlog.left_to_platform if trigger.forced else 0,
         )
         report = await self._perform(attempt, claim.key, session, agent, dry_run)
         return replace(report, left=left + attempt.split_off)

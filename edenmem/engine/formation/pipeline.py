@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from edenmem.engine.embeddings.status import demand_comparable
-from edenmem.engine.formation.deduplication import Deduplicator, Plan
+from edenmem.engine.formation.deduplication import Deduplicator, Plan, decide_known
 from edenmem.engine.formation.extraction import (
     Facts,
     Reflections,
@@ -22,7 +22,7 @@ from edenmem.engine.formation.transcript import Cast, tidy_name, transcribe
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.scopes.overview import in_database, retention_changes
+from edenmem.engine.scopes.overview import retention_changes
 from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes
 from edenmem.models.changes import (
     AddReflection,
@@ -30,7 +30,7 @@ from edenmem.models.changes import (
     ChangeSet,
     HoldItem,
 )
-from edenmem.models.formation import HELD, Decision, Formation
+from edenmem.models.formation import HELD, Decision, Formation, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.scope import Scope
 
@@ -184,8 +184,10 @@ class Pipeline:
         """Return the outcome of a step: the changes, and why others are rejected. Blocks."""
         quotas, origin = material.quotas, material.origin
         limits = {quota.scope: quota.word_limit for quota in quotas.items}
-        doubted = (*map(origin.held, facts.held), *map(origin.held, reflections.held))
-        held = {each.id: each for each in doubted}.values()
+        known = self._deduplicator.find_known(facts.held, quotas)
+        waiting = [each for each in facts.held if each not in known]
+        items = (*map(origin.held, waiting), *map(origin.held, reflections.held))
+        held = {each.id: each for each in items}.values()
         changes = [
             *plan.changes,
             *(
@@ -206,10 +208,10 @@ class Pipeline:
                 )
             ),
         ]
-        decisions = (
+        decisions = decide_known(known) + [
             Decision(content=each.content, action=HELD, target_id=each.id, unconfirmed=each.reasons)
             for each in held
-        )
+        ]
         return self._outcome(
             material, changes, (*plan.decisions, *decisions, *facts.rejected, *reflections.rejected)
         )
@@ -250,7 +252,14 @@ class Pipeline:
         return Material(
             agent=agent,
             transcript=transcript,
-            quotas=gather_quotas(self._store, self._settings, agent, view, transcript.characters),
+            quotas=gather_quotas(
+                self._store,
+                self._settings,
+                agent,
+                view,
+                transcript.characters,
+                holds_all=formation is not None and formation.trigger is Trigger.PROPOSED,
+            ),
             origin=Origin(
                 session_id=session.id if formation else None,
                 formation_id=formation.id if formation else None,
@@ -264,7 +273,6 @@ class Pipeline:
                 *(name for each in cast.agents.values() for name in (each.name, each.username)),
             ),
             users=tuple(tidy_name(cast.person(user)) for user in users.values()),
-            doubtful=in_database(self._store, self._settings).formation.doubtful,
         )
 
 

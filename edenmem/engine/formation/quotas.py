@@ -12,7 +12,12 @@ import msgspec
 
 from edenmem.engine.formation.thresholds import item_limit
 from edenmem.engine.formation.transcript import tidy_name
-from edenmem.engine.scopes.overview import fact_buffer_max_of, word_limit_of
+from edenmem.engine.scopes.overview import (
+    defaults_of,
+    fact_buffer_max_of,
+    in_database,
+    word_limit_of,
+)
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.models.host import Agent
 from edenmem.models.memory import Consolidation
@@ -27,7 +32,8 @@ PENDING_SHOWN = 40
 class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
     """One scope. ``heading`` names it in a prompt; it takes no facts if ``max_facts`` is 0.
 
-    ``text`` is its consolidated text, ``pending`` its buffer, oldest first. For a user with several
+    ``text`` is its consolidated text, ``pending`` its buffer, oldest first. ``doubtful`` is "mark",
+    "hold" or "drop"; ``holds_all``: everything waits for review. For a user with several
     accounts, ``others`` are the scopes of the other accounts, ``open_others`` those not paused, and
     ``elsewhere`` the memory in ``others``.
     """
@@ -39,6 +45,8 @@ class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
     word_limit: int
     fact_buffer_max: int
     takes_orders: bool = False
+    doubtful: str = "mark"
+    holds_all: bool = False
     instructions: str = ""
     text: str = ""
     pending: tuple[str, ...] = ()
@@ -60,6 +68,10 @@ class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
     def shard(self) -> str | None:
         """Return the shard's name, for a shard."""
         return self.scope.owner if self.kind is ScopeKind.SHARD else None
+
+    def holds(self, doubt: str) -> bool:
+        """Return whether an item with this doubt, or "" without one, waits for review."""
+        return self.holds_all or (bool(doubt) and self.doubtful == "hold")
 
     @property
     def memory(self) -> str:
@@ -130,18 +142,29 @@ class ScopeQuotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather_quotas(
-    store: Store, settings: Settings, agent: Agent, view: SessionView, characters: int
+    store: Store,
+    settings: Settings,
+    agent: Agent,
+    view: SessionView,
+    characters: int,
+    *,
+    holds_all: bool = False,
 ) -> ScopeQuotas:
-    """Return the quotas of a session for a conversation of this length. Blocks."""
+    """Return the quotas of a session for a conversation of this length. Blocks.
+
+    ``holds_all``: in all scopes everything waits for review.
+    """
     scopes = tuple(dict.fromkeys((*view.writes_facts, *view.writes_reflections)))
     owned = tuple(scope for scope in view.reads if scope.kind is ScopeKind.USER)
     policies = store.memory.policies((*scopes, *owned))
     texts = store.memory.consolidations((*scopes, *owned))
     facts = item_limit(settings.formation.facts_per_scope, characters, settings.formation)
     thoughts = item_limit(settings.formation.reflections_per_scope, characters, settings.formation)
+    doubtful = in_database(store, settings).formation.doubtful
     items = []
     for scope in scopes:
         policy, text = policies.get(scope), texts.get(scope)
+        review = (policy and policy.review) or defaults_of(settings, scope.kind).review
         others = tuple(each for each in owned if each != scope and scope in owned)
         quota = ScopeQuota(
             scope=scope,
@@ -151,6 +174,8 @@ def gather_quotas(
             word_limit=word_limit_of(store, settings, scope, policy, text),
             fact_buffer_max=fact_buffer_max_of(settings, scope, policy),
             takes_orders=bool(policy and policy.orders),
+            doubtful=_doubtful(review, doubtful),
+            holds_all=holds_all or review == "everything",
             instructions=((policy.memory_instructions if policy else None) or "").strip(),
             text=text.consolidated_content if text else "",
             pending=tuple(each.content for each in store.memory.pending(scope)),
@@ -169,6 +194,13 @@ def gather_quotas(
         fast_model=_first(policy.fast_model for policy in named) or llm.fast_model,
         slow_model=_first(policy.slow_model for policy in named) or slow_model,
     )
+
+
+def _doubtful(review: str, configured: str) -> str:
+    """Return what happens to items in doubt in a scope with this kind of review."""
+    if review in ("doubtful", "everything"):
+        return "hold"
+    return "mark" if (review, configured) == ("nothing", "hold") else configured
 
 
 def _format_memory(text: str, pending: Sequence[str]) -> str:

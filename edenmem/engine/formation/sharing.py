@@ -110,7 +110,7 @@ class Backlogs:
 
         A manual run only counts them, also if the platform forms memory although edenmem is set to.
         """
-        forced = trigger is Trigger.FORCED
+        forced = trigger.forced
         is_out_of_reach = session.status != "active" or session.imported
         may_read = self.in_force.former == "platform" or (
             forced and self.in_force.platform_memory_at is not None
@@ -136,7 +136,7 @@ class Backlogs:
         never hide later ones. A manual run always applies: without readable messages they are
         marked as done, and no model is asked. The rest of a range that was begun has no minimum.
         """
-        if backlog.total > len(backlog.messages) or (trigger is Trigger.FORCED and backlog.total):
+        if backlog.total > len(backlog.messages) or (trigger.forced and backlog.total):
             return True
         settings = in_database(self._store, self._settings).formation
         if is_due(measure(backlog.messages, agent.id, settings), trigger, settings):

@@ -90,7 +90,7 @@ def is_due(size: Measure, trigger: Trigger, settings: FormationSettings) -> bool
     By threshold: enough messages, or enough tokens. At the end of a session and in a cold run:
     ``min_messages`` with a statement of a person, or enough tokens. Manually: any messages.
     """
-    if trigger is Trigger.FORCED:
+    if trigger.forced:
         return size.messages > 0
     if size.tokens >= settings.token_interval:
         return True

@@ -13,7 +13,7 @@ from edenmem.engine.history.undo import Undoer
 from edenmem.engine.search.searcher import Searcher
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreError
-from edenmem.models.formation import HELD, FormationStatus
+from edenmem.models.formation import HELD, FormationStatus, Trigger
 from edenmem.models.memory import Held
 from edenmem.models.scope import Scope
 from edenmem.settings.keys import for_platform
@@ -25,6 +25,7 @@ from tests.support.builders import FixedClock
 from tests.support.embedder import FakeEmbedder
 from tests.support.interposed import InterposedStore
 from tests.support.llm import FakeLLM
+from tests.support.memory import add_fact, set_policy
 from tests.support.runtime import make_runtime
 
 HOLD: dict[str, Any] = {"check": True, "doubtful": "hold", "verify": "off"}
@@ -132,6 +133,59 @@ async def test_a_setting_says_what_happens_to_reflections_too(world: World, doub
     assert (THOUGHT in world.pending(scope)) is (doubtful == "mark")
     assert len(held(world, scope)) == (2 if doubtful == "hold" else 0)
     assert sum(report.rejected.values()) == (2 if doubtful == "drop" else 0)
+
+
+@pytest.mark.parametrize(
+    ("review", "doubtful", "waiting"),
+    [
+        ("nothing", "hold", 0),
+        ("doubtful", "mark", 2),
+        ("doubtful", "drop", 2),
+        ("everything", "mark", 3),
+    ],
+)
+async def test_the_policy_of_a_scope_says_what_waits(
+    world: World, review: str, doubtful: str, waiting: int
+) -> None:
+    script(world)
+    scope = world.cast.anna_scope
+    set_policy(world.store, scope, review=review)
+    report = await world.form_one(**{**HOLD, "doubtful": doubtful})
+    assert (len(held(world, scope)), report.held) == (waiting, waiting)
+    assert (SURE["content"] in world.contents(scope)) is (review != "everything")
+    assert (DOUBTED["content"] in world.contents(scope)) is (review == "nothing")
+
+
+async def test_a_proposed_formation_waits_as_a_whole(anywhere: World) -> None:
+    """Also if it is interrupted, and a cold run goes on."""
+    world = anywhere
+    script(world)
+
+    class Crashing(InterposedStore):
+        def wrap(self, name: str, method: Any) -> Any:
+            def crash(*args: Any, **kwargs: Any) -> Any:
+                raise StoreError("the machine lost power")
+
+            return crash if name == "apply_formation" else method
+
+    with pytest.raises(StoreError):
+        await world.form(store=Crashing(world.store), trigger=Trigger.PROPOSED, check=True)
+    world.clock.advance(minutes=10)
+    await world.form(trigger=Trigger.COLD, check=True)
+    scope = world.cast.anna_scope
+    assert (world.contents(scope), world.pending(scope)) == ([], [])
+    texts = {each.content: each.reasons for each in held(world, scope)}
+    assert texts.keys() == {SURE["content"], DOUBTED["content"], THOUGHT}
+    assert texts[SURE["content"]] == ""
+
+
+async def test_what_is_known_already_does_not_wait(world: World) -> None:
+    script(world)
+    scope = world.cast.anna_scope
+    known = add_fact(world.store, scope, DOUBTED["content"])
+    report = await world.form_one(**HOLD)
+    assert [each.content for each in held(world, scope)] == [THOUGHT]
+    assert [each.target_id for each in report.decisions if each.action == "NONE"] == [known.id]
 
 
 def test_the_platform_reads_every_fact_as_certain() -> None:
