@@ -184,7 +184,8 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
 class EditReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an edit, or its preview (``dry_run``).
 
-    ``before`` and ``after`` are the documents as plain data without vectors, or None.
+    ``before`` and ``after`` are the documents as plain data without vectors, or None. ``run_id`` is
+    the run of the log that undoes an edit of several changes.
     """
 
     action: str
@@ -195,6 +196,7 @@ class EditReport(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     result: ChangeResult | None = None
     notices: tuple[str, ...] = ()
+    run_id: str | None = None
 
 
 class ScopeStatus(msgspec.Struct, frozen=True, kw_only=True):

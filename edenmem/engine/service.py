@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from edenmem.engine.context.recall import RecallMode
     from edenmem.engine.edits.editor import Editor
     from edenmem.engine.edits.near_duplicates import FactMerger
+    from edenmem.engine.edits.reviewer import Reviewed
     from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.formation.former import Former
     from edenmem.engine.history.reader import HistoryReader
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from edenmem.engine.reports import (
         ConsolidationReport,
         ContextReport,
+        EditReport,
         FormationReport,
         MemoryKind,
         MemoryStats,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
     from edenmem.models.host import Agent, Message, Session, User
+    from edenmem.models.memory import ReviewItem
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol.store import Store
@@ -92,6 +95,17 @@ class SearchOptions(TypedDict, total=False):
     vectors: Sequence[bytes] | None
     vector_model: str | None
     explain: bool
+
+
+class AcceptOptions(TypedDict, total=False):
+    """Options of `MemoryService.accept_item`; see `Reviewer.accept`."""
+
+    content: str | None
+    replaces: str | None
+    anyway: bool
+    version: int | None
+    reason: str
+    dry_run: bool
 
 
 #: Outcomes of a formation that may have changed memory.
@@ -1028,6 +1042,67 @@ class MemoryService:
         from edenmem.engine.edits.editor import make_edit
 
         return await make_edit(self._runtime, work)
+
+    async def review_items(
+        self,
+        agent_id: str,
+        *,
+        kinds: Sequence[ScopeKind] = (),
+        user_ids: Sequence[str] | None = None,
+    ) -> list[ReviewItem]:
+        """Return what waits for review: held items, then facts and reflections in doubt.
+
+        Args:
+            agent_id: The agent.
+            kinds: Only scopes of these kinds (empty: all kinds).
+            user_ids: Only the user scopes of these accounts.
+
+        Raises:
+            NotFoundError: the agent does not exist.
+        """
+        from edenmem.engine.edits.reviewer import Reviewer
+
+        def read() -> list[ReviewItem]:
+            agent = lookups.existing_agent(self._store, agent_id).id
+            return list(Reviewer(self._runtime).items(agent, kinds=kinds, user_ids=user_ids))
+
+        return await in_thread(read)
+
+    async def review_item(self, item_id: str) -> Reviewed:
+        """Return an item that waits for review, with the facts similar to it.
+
+        Raises:
+            NotFoundError: no such item waits for review.
+        """
+        from edenmem.engine.edits.reviewer import make_review
+
+        return await make_review(self._runtime, lambda reviewer: reviewer.look(item_id))
+
+    async def accept_item(self, item_id: str, **options: Unpack[AcceptOptions]) -> EditReport:
+        """Make a held item memory, or confirm a stored one; see `Reviewer.accept`."""
+        from edenmem.engine.edits.reviewer import make_review
+
+        return await make_review(
+            self._runtime, lambda reviewer: reviewer.accept(item_id, **options)
+        )
+
+    async def reject_item(
+        self,
+        item_id: str,
+        *,
+        version: int | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Remove a held item, or delete a stored one; see `Reviewer.reject`."""
+        from edenmem.engine.edits.reviewer import make_review
+
+        return await make_review(
+            self._runtime,
+            lambda reviewer: reviewer.reject(
+                item_id, version=version, reason=reason, dry_run=dry_run
+            ),
+        )
 
     @cached_property
     def duplicates(self) -> FactMerger:

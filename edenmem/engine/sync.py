@@ -184,6 +184,10 @@ class SyncMemoryService:
     memory_stats = _blocking(MemoryService.memory_stats)
     consolidation_status = _blocking(MemoryService.consolidation_status)
     edit = _blocking(MemoryService.edit)
+    review_items = _blocking(MemoryService.review_items)
+    review_item = _blocking(MemoryService.review_item)
+    accept_item = _blocking(MemoryService.accept_item)
+    reject_item = _blocking(MemoryService.reject_item)
 
     def memory_for(
         self,

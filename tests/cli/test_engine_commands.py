@@ -418,16 +418,24 @@ def test_what_is_held_is_listed_and_counted(talk: Cli) -> None:
     told = talk("remember", said, *her, *scripted(talk, answers), *checked).ok().out
     assert f"held for review: {doubtful} (has no quote)" in " ".join(told.split())
     assert doubtful not in [each["content"] for each in talk.json("fact", "list", *her)]
-    (only,) = talk.json("fact", "list", *her, "--held")
+    (only,) = talk.json("review", "list", *her)
     assert (only["content"], only["reasons"], only["kind"]) == (doubtful, "has no quote", "fact")
-    assert talk.json("fact", "list", "--agent", "mira", "--held") == []
-    assert "has no quote" in talk("fact", "list", *her, "--held").ok().out
-    assert talk("fact", "list", *her, "--held", "--since", "1d").code == 2
+    assert only["state"] == "held"
+    assert talk.json("review", "list", "--agent", "mira", "--scope", "agent") == []
+    assert "has no quote" in talk("review", "list", *her).ok().out
     for command in ("status", "stats"):
         assert "1 item, the oldest held" in " ".join(talk(command).ok().out.split())
         counted = talk.json(command)
         counted = counted[0] if isinstance(counted, list) else counted
         assert counted["held"]["number"] == 1
+    assert talk("review", *her).code == 2  # no terminal
+    assert talk("review", "reject", only["id"]).code == 2  # no --yes
+    assert talk("review", "accept", only["id"], "0123abcd").code == 1
+    assert doubtful in [each["content"] for each in talk.json("fact", "list", *her)]
+    assert talk.json("review", "list", *her) == []
+    talk("undo", "--last", "--yes").ok()
+    assert talk("review", "reject", only["id"][:14], "--yes", "--reason", "a joke").ok().out
+    assert talk("review", "accept", only["id"]).code == 3
 
 
 def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:

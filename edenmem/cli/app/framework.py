@@ -317,11 +317,12 @@ def _would_write(given: dict[str, Any]) -> bool:
 class Group(TyperGroup):
     """A group that prints its help when called alone, and suggests names of commands.
 
-    ``app`` holds the registered commands. Each is built on request: building all of them takes
-    longer than running one.
+    Without a subcommand it runs ``default``, if it has one. ``app`` holds the registered commands.
+    Each is built on request: building all of them takes longer than running one.
     """
 
     app: typer.Typer | None = None
+    default: str = ""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of registration."""
@@ -340,6 +341,8 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse arguments; without any, print the help and exit with 2."""
+        if self.default and {"-h", "--help", *self.list_commands(ctx)}.isdisjoint(args):
+            args = [self.default, *args]
         if not args and not ctx.resilient_parsing:
             sys.stderr.write(ctx.get_help() + "\n")
             raise typer.Exit(ExitCode.USAGE)

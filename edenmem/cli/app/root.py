@@ -33,6 +33,7 @@ class Entry(NamedTuple):
         name: The name.
         help: A few words.
         is_group: Whether it has subcommands.
+        default: The subcommand of a group that is called without one.
     """
 
     section: str
@@ -40,6 +41,7 @@ class Entry(NamedTuple):
     name: str
     help: str
     is_group: bool = False
+    default: str = ""
 
 
 _START, _MEMORY, _LISTS = "Getting started", "Memory", "Lists and new entries"
@@ -64,6 +66,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_MEMORY, "memory.edit", "edit", "change a memory"),
         Entry(_MEMORY, "memory.edit", "delete", "delete memories"),
         Entry(_MEMORY, "memory.edit", "restore", "bring a memory back"),
+        Entry(_MEMORY, "memory.review", "review", "what waits for a person", True, "walk"),
         Entry(_MEMORY, "memory.log", "log", "who changed what"),
         Entry(_MEMORY, "memory.undo", "undo", "undo a change or a run"),
         Entry(_LISTS, "memory.fact", "fact", "list, add, merge", True),
@@ -97,7 +100,7 @@ def load(entry: Entry) -> Any:
     module = import_module(f"edenmem.cli.commands.{entry.module}")
     if entry.is_group:
         built = build_group(module.app)
-        built.name = entry.name
+        built.name, built.default = entry.name, entry.default
         return built
     return command(entry.name, getattr(module, entry.name + "_" * iskeyword(entry.name)))
 

@@ -24,7 +24,7 @@ from edenmem.models.changes import (
 from edenmem.models.formation import HELD, CallUsage, Decision, UsageTotal
 from edenmem.models.host import Session
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, Held, HeldCount, Reflection
+from edenmem.models.memory import Consolidation, Fact, HeldCount, Reflection
 from edenmem.models.scope import Scope
 from edenmem.text import ago, many
 
@@ -73,18 +73,6 @@ FACTS: list[Column[Fact]] = [
     Column("private", lambda fact: fact.private or None),
     Column("unconfirmed", lambda fact: fact.unconfirmed or None),
     Column("content", lambda fact: fact.content, "text"),
-]
-
-
-#: The columns of a list of items that wait for review.
-HELD_ITEMS: list[Column[Held]] = [
-    Column("id", lambda held: held.id, "id"),
-    Column("kind", lambda held: held.kind),
-    Column("scope", lambda held: held.home, names="scope"),
-    Column("held", lambda held: held.held_at, "time"),
-    Column("reasons", lambda held: held.reasons, "text"),
-    Column("quote", lambda held: held.quote or None, "text"),
-    Column("content", lambda held: held.content, "text"),
 ]
 
 
@@ -180,10 +168,11 @@ def note_undo(run: Invocation, reports: Sequence[EditReport]) -> None:
         for report in reports
         if report.result and report.result.status is ChangeStatus.APPLIED and not report.dry_run
     ]
-    if len(done) == 1:
+    run_id = next((report.run_id for report in reports if report.run_id), None)
+    if len(done) == 1 and run_id is None:
         run.out.note(f"to undo: edenmem undo {done[0]}")
     elif done:
-        run.out.note(f"to undo: edenmem undo --run {run.actor.run_id}")
+        run.out.note(f"to undo: edenmem undo --run {run_id or run.actor.run_id}")
 
 
 def edit_data(report: EditReport) -> dict[str, Any]:
@@ -211,6 +200,8 @@ _VERBS = {
     "add_reflection": ("add", "added"),
     "hold_item": ("hold", "held"),
     "remove_held": ("delete", "deleted"),
+    "accept": ("accept", "accepted"),
+    "reject": ("reject", "rejected"),
     "revise_reflection": ("change", "changed"),
     "remove_reflection": ("delete", "deleted"),
     "write_consolidation": ("write", "wrote"),

@@ -136,25 +136,28 @@ class Editor:
         )
         adding = AddFact(fact=fact, reason=reason)
         maximum = fact_buffer_max_of(self._settings, scope, policy)
-        gone = self._list_beyond(maximum, adding, scope)
+        gone = self.list_beyond(maximum, adding, scope)
         notices = vector.notices
         if gone:
             removed = "would remove" if dry_run else "removed"
             notice = f"the scope is limited to {maximum:,} facts; {removed} the oldest"
             notices = (*notices, f"{notice} ({len(gone):,})")
-        notices = (*_warn(text, scope, fact.id, dry_run), *notices)
+        notices = (*warn(text, scope, fact.id, dry_run), *notices)
         return self._apply(adding, "fact", dry_run, notices, removals=gone)
 
-    def _list_beyond(self, maximum: int, adding: AddFact, scope: Scope) -> list[RemoveFact]:
+    def list_beyond(self, maximum: int, adding: AddFact, scope: Scope) -> list[RemoveFact]:
         """Return removals of the facts that exceed the limit after the addition."""
         if not maximum:
             return []
+        places = self.changeable(scope)
+        return retention_changes(self._store, scope, places, maximum, [adding], self._clock())
+
+    def changeable(self, scope: Scope) -> tuple[Scope, ...]:
+        """Return the scopes whose facts a new fact may change: of all accounts, unless paused."""
         others = other_scopes(self._store, scope)
         policies = self._store.memory.policies(others)
-        is_open = [each for each in others if each not in policies or policies[each].active]
-        return retention_changes(
-            self._store, scope, (scope, *is_open), maximum, [adding], self._clock()
-        )
+        is_open = (each for each in others if each not in policies or policies[each].active)
+        return (scope, *is_open)
 
     def edit_fact(
         self,
@@ -235,7 +238,7 @@ class Editor:
             embedding_model=vector.model,
             reason=reason,
         )
-        warnings = _warn(text, fact.home, fact.id, dry_run)
+        warnings = warn(text, fact.home, fact.id, dry_run)
         return self._apply(change, "fact", dry_run, (*warnings, *vector.notices))
 
     def _undelete(
@@ -616,7 +619,7 @@ def _name_fixed(
     return tuple(notices)
 
 
-def _warn(text: str, scope: Scope, fact_id: str, dry_run: bool) -> tuple[str, ...]:
+def warn(text: str, scope: Scope, fact_id: str, dry_run: bool) -> tuple[str, ...]:
     """Return a warning about a text that agents may not store."""
     secret = find_secret(text)
     why = f"the fact contains {secret}" if secret else checks.find_objection(text, scope=scope)

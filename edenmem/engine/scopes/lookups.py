@@ -255,7 +255,6 @@ class MemoryReader:
         self.reflections = store.memory.reflections
         self.reflection = store.memory.reflection
         self.pending = store.memory.pending
-        self.held = store.memory.held
 
     def find_reflections(
         self,

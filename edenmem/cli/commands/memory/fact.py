@@ -14,22 +14,15 @@ from edenmem.cli.app.choosing import (
     choose_scope,
 )
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import (
-    FACTS,
-    HELD_ITEMS,
-    print_edit,
-)
+from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.views import FACTS, print_edit
 from edenmem.cli.commands.memory.edit import await_search, edit
 from edenmem.cli.commands.memory.fact_merge import merge
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.times import parse_duration
-from edenmem.errors import UsageError
-from edenmem.models.host import Agent
-from edenmem.models.memory import Fact, Held
-from edenmem.models.scope import Scope
+from edenmem.models.memory import Fact
 from edenmem.models.search import FactFilter
 
 if TYPE_CHECKING:
@@ -51,9 +44,6 @@ def list_facts(
     unconfirmed: Annotated[
         bool, typer.Option("--unconfirmed", help="Only facts that their sources do not fully show.")
     ] = False,
-    held: Annotated[
-        bool, typer.Option("--held", help="Instead, facts and reflections that wait for review.")
-    ] = False,
     limit: options.Limit = 50,
     vectors: options.Vectors = False,
 ) -> None:
@@ -65,16 +55,9 @@ def list_facts(
     """
     run = invocation(ctx)
     begin, end = options.period(since, until)
-    if held and (begin or end or unconfirmed or vectors):
-        raise UsageError(
-            "--held cannot be combined with --since, --until, --unconfirmed, --vectors"
-        )
     chosen = choose_agent(run, agent)
     check_hold_facts(kinds or ())
     scopes = run.service.scopes.readable(chosen, **choose_reader(run, chosen, owners, kinds))
-    if held:
-        _list_held(run, chosen, scopes, session, limit)
-        return
     facts = run.service.memory.facts(
         FactFilter(
             scopes=scopes,
@@ -93,24 +76,6 @@ def list_facts(
         data=lambda fact: to_data(fact, vectors=vectors),
         empty="no facts",
         header=keys_of(Fact, vectors=vectors),
-    )
-
-
-def _list_held(
-    run: Invocation, agent: Agent, scopes: tuple[Scope, ...], session: str | None, limit: int
-) -> None:
-    """List items that wait for review, with those of a session's own scope if it is named."""
-    source = run.resolver.session(session).id if session else None
-    if source is not None:
-        scopes = (*scopes, Scope.session(agent.id, source))
-    found = run.service.memory.held(scopes)
-    run.out.listing(
-        (each for each in found if source in (None, each.session_id)),
-        HELD_ITEMS,
-        limit=limit,
-        data=to_data,
-        empty="nothing waits for review",
-        header=keys_of(Held),
     )
 
 

@@ -130,6 +130,14 @@ def policy(
             "--orders/--no-orders", help="Also keep instructions to the agent in the shard."
         ),
     ] = None,
+    review: Annotated[
+        str | None,
+        typer.Option(
+            "--review",
+            metavar="WHAT",
+            help="What waits for 'edenmem review': nothing, doubtful or everything.",
+        ),
+    ] = None,
     default: Annotated[
         list[str] | None,
         typer.Option(
@@ -158,6 +166,7 @@ def policy(
         "private": private,
         "propagate": propagate,
         "orders": orders,
+        "review": review,
     }
     changes = {name: value for name, value in values.items() if value is not None}
     changes |= dict.fromkeys(_parse_defaults(default or (), values.keys() - {"private"}))
@@ -259,6 +268,10 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
                 ),
             ),
             *((("orders", or_default(policy.orders, False)),) if scope.shard_name else ()),
+            (
+                "review",
+                or_default(policy.review, getattr(run.settings.scopes, scope.kind.value).review),
+            ),
             ("consolidate at", or_default(policy.consolidate_at, status.consolidate_at)),
             ("word limit", or_default(policy.word_limit, status.word_limit)),
             (

@@ -80,6 +80,9 @@ def form(
             help="Process the whole session, including messages that the platform read.",
         ),
     ] = False,
+    propose: Annotated[
+        bool, typer.Option("--propose", help="Hold all that is formed for 'edenmem review'.")
+    ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Form memories from new messages of sessions.
@@ -106,6 +109,10 @@ def form(
             "--again and --from-start need a SESSION",
             hint="for all idle sessions, use 'edenmem cold run --include-formed'",
         )
+    if propose and not sessions:
+        raise UsageError(
+            "--propose needs a SESSION", hint="for all sessions: edenmem scope policy --review"
+        )
     if not sessions and not due and not agent:
         raise Missing("SESSION, --due or --agent")
     agent_id = agent_id_of(run, agent)
@@ -114,7 +121,8 @@ def form(
     else:
         # Oldest first, as later messages correct earlier ones.
         chosen = list(run.service.host.sessions(agent_id=agent_id))[::-1]
-    trigger = Trigger.FORCED if sessions else Trigger.THRESHOLD
+    forced = Trigger.PROPOSED if propose else Trigger.FORCED
+    trigger = forced if sessions else Trigger.THRESHOLD
     reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
 
     reports: list[FormationReport] = []
@@ -303,7 +311,7 @@ def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verb
         if verbose:
             print_judgments(run, report.decisions)
     if held:
-        run.out.note(f"held for review: {many(held, 'item')}; see 'edenmem fact list --held'")
+        run.out.note(f"held for review: {many(held, 'item')}; decide: edenmem review")
     if unconfirmed:
         items = many(unconfirmed, "item")
         run.out.note(f"unconfirmed: {items}; see 'edenmem fact list --unconfirmed'")
