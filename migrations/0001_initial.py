@@ -347,7 +347,9 @@ CREATE TABLE audit (
     before TEXT,
     after TEXT,
     reason TEXT NOT NULL,
-    undoes TEXT
+    undoes TEXT,
+    salts TEXT NOT NULL,
+    erased TEXT
 ) STRICT;
 CREATE INDEX audit_time ON audit (at);
 CREATE INDEX audit_agent ON audit (agent_id, at);
@@ -359,6 +361,9 @@ CREATE INDEX audit_reverts ON audit (scope_id, at) WHERE action = 'revert_consol
 CREATE INDEX audit_run ON audit (json_extract(actor, '$.run_id'), at)
     WHERE json_extract(actor, '$.run_id') IS NOT NULL;
 CREATE INDEX audit_actor ON audit (json_extract(actor, '$.name'), at);
+
+-- Seals of the log, as JSON.
+CREATE TABLE seals (number INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT;
 
 -- ``document`` is the run as JSON; the other columns are for lookups.
 CREATE TABLE migration_runs (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edenmem.engine.evaluation.tuning import Comparison, Tuning
     from edenmem.engine.exchange.conversion import Conversion, Defaults
     from edenmem.engine.exchange.edits import ApplyReport, Edit
-    from edenmem.engine.exchange.exporter import ExportReport, ExportRequest
+    from edenmem.engine.exchange.exporter import BackupReport, ExportReport, ExportRequest
     from edenmem.engine.exchange.files import Source
     from edenmem.engine.exchange.importer import Importer
     from edenmem.engine.exchange.kinds import FileKind
@@ -207,12 +207,11 @@ class Exchange:
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.exchange.edits import plan_edits
-        from edenmem.engine.exchange.exporter import BackupWriter, Exporter
+        from edenmem.engine.exchange.exporter import Exporter
         from edenmem.engine.exchange.folders import FolderExporter
 
         self._runtime = runtime
         self.write = Exporter(runtime.store).write
-        self.back_up = BackupWriter(runtime.store, clock=runtime.clock).write
         self.write_folder = FolderExporter(runtime.store).write
         self.plan_folder = partial(plan_edits, store=runtime.store)
 
@@ -222,6 +221,24 @@ class Exchange:
         from edenmem.engine.exchange.importer import Importer
 
         return Importer(self._runtime)
+
+    def back_up(
+        self,
+        folder: Path,
+        request: ExportRequest,
+        *,
+        keep: int = 0,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> BackupReport:
+        """Seal the log, and write a scheduled backup; see `BackupWriter.write`."""
+        from edenmem.engine.exchange.exporter import BackupWriter
+        from edenmem.engine.seals.sealer import Sealer
+
+        runtime = self._runtime
+        unsealed = Sealer(runtime).seal_if_possible()
+        writer = BackupWriter(runtime.store, clock=runtime.clock)
+        report = writer.write(folder, request, keep=keep, progress=progress)
+        return msgspec.structs.replace(report, unsealed=unsealed)
 
     def salvage(
         self,

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     )
     from edenmem.engine.scopes.lookups import HostReader, MemoryReader, ScopeReader
     from edenmem.engine.scopes.references import Resolver
+    from edenmem.engine.seals.sealer import Sealer
     from edenmem.engine.search.searcher import Searcher
     from edenmem.engine.search.why_not import Detective
     from edenmem.llm.protocol import LLM
@@ -1007,6 +1008,13 @@ class MemoryService:
         from edenmem.engine.history.reader import HistoryReader
 
         return HistoryReader(self._store)
+
+    @cached_property
+    def seals(self) -> Sealer:
+        """Seal the log, and find changes of it."""
+        from edenmem.engine.seals.sealer import Sealer
+
+        return Sealer(self._runtime)
 
     @cached_property
     def setup(self) -> Setup:

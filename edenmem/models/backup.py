@@ -12,12 +12,13 @@ from enum import StrEnum
 
 import msgspec
 
-from edenmem.models.changes import AuditEntry, HistoryEntry
+from edenmem.models.changes import HistoryEntry
 from edenmem.models.forgetting import Traces
 from edenmem.models.formation import Formation, UsageEntry
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
+from edenmem.models.records import StoredEntry
 from edenmem.models.scope import ScopeKind
 
 
@@ -86,7 +87,7 @@ Record = (
     | Held
     | Formation
     | UsageEntry
-    | AuditEntry
+    | StoredEntry
     | StoredVersion
 )
 
@@ -103,7 +104,7 @@ RECORD_TYPES: dict[RecordKind, type[msgspec.Struct]] = {
     RecordKind.HELD: Held,
     RecordKind.FORMATION: Formation,
     RecordKind.USAGE: UsageEntry,
-    RecordKind.AUDIT: AuditEntry,
+    RecordKind.AUDIT: StoredEntry,
     RecordKind.HISTORY: StoredVersion,
 }
 

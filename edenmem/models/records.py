@@ -1,7 +1,9 @@
-"""Actors, results, audit entries and history versions of changes."""
+"""Actors, results, audit entries with their seals, and history versions of changes."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -82,6 +84,96 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def _buffer(document: dict[str, Any] | None) -> list[str]:
     return msgspec.convert((document or {}).get("unabsorbed_ids", []), list[str])
+
+
+class StoredEntry(AuditEntry, frozen=True, kw_only=True):
+    """An audit entry as the log stores it.
+
+    ``salts`` are the random keys of the hashes in a seal, by field (see `values`): without its salt
+    nobody can guess a short value from its hash. An erasure that empties a field removes the salt
+    too, and leaves its mark in ``erased``: "content/RUN", which includes users and reason, or
+    "users/RUN".
+    """
+
+    salts: dict[str, str] = {}
+    erased: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the documents, which other programs may have written."""
+        if not all(isinstance(each, dict | None) for each in (self.before, self.after)):
+            raise ValueError("'before' or 'after' is not a document")
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the values that an erasure may empty, by field; empty ones are left out."""
+        documents = (self.before, self.after)
+        scope = self.scope.key if self.scope is not None else ""
+        found: dict[str, Any] = {
+            "actor": msgspec.to_builtins(self.actor),
+            "target": [self.target_type, self.target_id, self.agent_id, scope],
+            "content": [each and _without_users(each) for each in documents],
+            "users": [_users(each) for each in documents],
+            "reason": self.reason,
+        }
+        return {name: found[name] for name in filled_fields(self)}
+
+
+def content_mark(run_id: str) -> str:
+    """Return the mark of an erasure that emptied an entry."""
+    return f"content/{run_id}"
+
+
+def users_mark(run_id: str) -> str:
+    """Return the mark of an erasure that emptied an entry's lists of related users."""
+    return f"users/{run_id}"
+
+
+def filled_fields(entry: AuditEntry) -> Iterator[str]:
+    """Yield the names of `StoredEntry.values`."""
+    yield from ("actor", "target")
+    if entry.before is not None or entry.after is not None:
+        yield "content"
+    if _users(entry.before) or _users(entry.after):
+        yield "users"
+    if entry.reason:
+        yield "reason"
+
+
+def salts_of(entry: AuditEntry) -> dict[str, str]:
+    """Return the salts of an entry that is to be stored; those of a backup stay."""
+    known = entry.salts if isinstance(entry, StoredEntry) else {}
+    return {name: known.get(name) or os.urandom(12).hex() for name in filled_fields(entry)}
+
+
+def _users(document: dict[str, Any] | None) -> list[Any]:
+    return document.get("related_users") or [] if document else []
+
+
+def _without_users(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != "related_users"}
+
+
+class SealedEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry in a seal: the hash of the whole, and those of its erasable fields."""
+
+    id: str
+    leaf: str
+    fields: dict[str, str]
+
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True):
+    """A seal over entries of the log.
+
+    ``root`` is the root of a Merkle tree over the entries, ``previous`` the hash of the seal
+    before, and ``hash`` that of this one without its entries; see `edenmem.engine.seals.hashes`.
+    """
+
+    number: int
+    at: datetime
+    root: str
+    previous: str
+    hash: str
+    entries: tuple[SealedEntry, ...]
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):

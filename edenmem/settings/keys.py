@@ -23,6 +23,7 @@ from edenmem.settings.schema import DEFAULTS, NOT_SETTINGS, SECRETS, Settings
 PATHS = frozenset(
     {
         "backup.folder",
+        "backup.seal_file",
         "llm.replay",
         "llm.record",
         "embedding.local_path",

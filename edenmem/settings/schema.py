@@ -423,6 +423,8 @@ class BackupSettings(_Section, frozen=True, kw_only=True):
     """Folder of `edenmem backup --keep N`. `edenmem doctor` checks the newest backup."""
     max_age_hours: Count = 36
     """Maximum age of the newest backup in hours, before `edenmem doctor` warns."""
+    seal_file: str = ""
+    """File for the seals of the log, on another machine or medium than the database."""
 
 
 class ServerSettings(_Section, frozen=True, kw_only=True):

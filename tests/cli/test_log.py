@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -253,3 +255,56 @@ def test_a_wide_screen_has_commands_and_runs(cli: Cli) -> None:
     wide, narrow = (cli("log", columns=columns).ok().out for columns in (160, 80))
     assert "fact add" in wide
     assert "command" not in narrow.splitlines()[0]
+
+
+# -- seals ---------------------------------------------------------------------------------------
+
+
+def test_a_sealed_log_shows_changes_and_its_receipt_needs_no_database(
+    own: Inside, cli: Cli
+) -> None:
+    file, receipt_file = cli.cwd / "seals.jsonl", cli.cwd / "r.json"
+    sealed = own("log", "seal", "--file", str(file)).ok()
+    assert "sealed now  11 entries" in sealed.out
+    own(
+        "forget",
+        "--user",
+        "lena",
+        "--yes",
+        "--receipt",
+        str(receipt_file),
+        "--set",
+        f"backup.seal_file={file}",
+    )
+    assert own.json("log", "verify", "--file", str(file))[0]["problems"] == []
+    checked = (
+        "log",
+        "verify",
+        "--receipt",
+        str(receipt_file),
+        "--file",
+        str(file),
+        "--uri",
+        "sqlite:///no",
+    )
+    assert "problem  none" in own(*checked).ok().out
+    receipt = json.loads(receipt_file.read_text())
+    receipt["removed"]["facts"] += 1
+    receipt_file.write_text(json.dumps(receipt))
+    failed = own(*checked)
+    assert failed.code == 1
+    assert "differs from the sealed entry" in failed.out
+    assert own("log", "verify", "--receipt", str(file)).code == 2
+    with closing(sqlite3.connect(cli.uri.removeprefix("sqlite:///"))) as connection:
+        kept = "after IS NOT NULL AND action <> 'forget'"
+        connection.execute(f"UPDATE audit SET reason = 'other' WHERE {kept}")
+        connection.execute("DELETE FROM seals WHERE number > 1")
+        connection.commit()
+    found = own("log", "verify", "--file", str(file))
+    assert found.code == 1
+    assert "changed: reason" in found.out
+    assert "--accept-restore 1" in " ".join(found.out.split())
+    assert own("log", "seal", "--file", str(file)).code == 4
+    assert own("log", "verify", "--accept-restore", "2", "--file", str(file)).code == 2
+    again = own("log", "verify", "--accept-restore", "1", "--file", str(file))
+    assert "accept-restore" not in again.out

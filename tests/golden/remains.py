@@ -35,7 +35,11 @@ def _rows(path: str) -> Iterator[tuple[str, Any]]:
         connection.row_factory = sqlite3.Row
         for table in _TABLES:
             for row in connection.execute(f"SELECT * FROM {table}"):
-                yield table, dict(row)
+                fields = dict(row)
+                fields.pop("salts", None)  # random
+                if fields.get("erased", "") is None:
+                    del fields["erased"]
+                yield table, fields
 
 
 def _documents(uri: str) -> Iterator[tuple[str, Any]]:
@@ -46,5 +50,6 @@ def _documents(uri: str) -> Iterator[tuple[str, Any]]:
         for name in sorted(database.list_collection_names()):
             if name.startswith("memory2_") or name in ("sessions", "users3"):
                 for document in database[name].find():
-                    if not str(document["_id"]).startswith("guard/"):  # which one is by chance
+                    document.pop("salts", None)  # random, as are all hashes in seals
+                    if name != "memory2_seals" and not str(document["_id"]).startswith("guard/"):
                         yield name, document

@@ -341,7 +341,7 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse arguments; without any, print the help and exit with 2."""
-        if self.default and {"-h", "--help", *self.list_commands(ctx)}.isdisjoint(args):
+        if self.default and {"-h", "--help", *self.list_commands(ctx)}.isdisjoint(args[:1]):
             args = [self.default, *args]
         if not args and not ctx.resilient_parsing:
             sys.stderr.write(ctx.get_help() + "\n")

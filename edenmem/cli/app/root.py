@@ -67,7 +67,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_MEMORY, "memory.edit", "delete", "delete memories"),
         Entry(_MEMORY, "memory.edit", "restore", "bring a memory back"),
         Entry(_MEMORY, "memory.review", "review", "what waits for a person", True, "walk"),
-        Entry(_MEMORY, "memory.log", "log", "who changed what"),
+        Entry(_MEMORY, "memory.log", "log", "changes, seals, proofs", True, "list"),
         Entry(_MEMORY, "memory.undo", "undo", "undo a change or a run"),
         Entry(_LISTS, "memory.fact", "fact", "list, add, merge", True),
         Entry(_LISTS, "memory.reflection", "reflection", "list, add", True),

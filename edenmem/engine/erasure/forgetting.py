@@ -10,7 +10,7 @@ The steps; an interrupted forgetting resumes with the same arguments:
 5. Remove conversations, on request and if edenmem stores them.
 6. Rewrite the files, and clear the cache of query vectors.
 7. Search for remaining traces.
-8. Record the end, with one audit entry without content.
+8. Record the end, with one audit entry without content, and seal the log.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
+from edenmem.engine.seals.sealer import Sealer, hash_emptied
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
 from edenmem.models.ids import derived_id
@@ -180,6 +181,7 @@ class Forgetter:
         self._clock = runtime.clock
         self._shelf = runtime.query_shelf
         self._prober = Prober(runtime)
+        self._sealer = Sealer(runtime)
         self.find_subject = partial(find_subject, runtime.store)
         self.check_conversations = partial(check_conversations, runtime.store)
 
@@ -211,6 +213,7 @@ class Forgetter:
             ConflictError: another writer changes the same memory; run the command again.
         """
         begun = await in_thread(self._begin, plan, messages)
+        run_id = derived_id("forgotten", plan.subject.id, begun.begun_at.isoformat())
         if plan.traces.facts:
             await in_thread(self._check_unchanged, plan)
         at = self._clock()
@@ -223,18 +226,19 @@ class Forgetter:
         decisions = [*decisions, *_empty_undecided(plan, decisions)]
         if any(one.mention.removed for one in decisions):
             # Before the absorbed reflections go, by which a later run would find these texts.
-            copies += await in_thread(self._empty_copies, plan, decisions)
+            copies += await in_thread(self._empty_copies, plan, decisions, run_id)
         unfinished += await self._write(decisions, "remove")
         await in_thread(self._block_removed, begun, decisions)
         of_facts = bool(plan.traces.facts)
         if of_facts:
             # Before the facts go, by which a later run would find their copies and messages.
             await in_thread(self._apply_recorded, decisions, at)
-            copies += await in_thread(self._empty_copies, plan, decisions)
+            copies += await in_thread(self._empty_copies, plan, decisions, run_id)
         if messages and of_facts:
             removed.update(await in_thread(self._store.erasure.erase_messages, plan.traces))
-        removed.update(await in_thread(self._store.erasure.erase, plan.traces, plan.derived, at=at))
-        copies += await in_thread(self._empty_copies, plan, decisions)
+        erase = partial(self._store.erasure.erase, plan.traces, plan.derived, at=at, run=run_id)
+        removed.update(await in_thread(erase))
+        copies += await in_thread(self._empty_copies, plan, decisions, run_id)
         if messages and not of_facts:
             removed.update(await in_thread(self._store.erasure.erase_messages, plan.traces))
         if self._shelf is not None:
@@ -248,13 +252,14 @@ class Forgetter:
             if (number := max(begun.counts.get(kind, 0), removed[kind]))
         }
         finished = self._clock()
-        run_id = derived_id("forgotten", plan.subject.id, begun.begun_at.isoformat())
         await in_thread(self._close, plan.subject, run_id, finished, counts)
         unfinished += (
             f"{document} is unreadable and may be about the subject: set it aside with 'edenmem"
             " doctor --check readable --fix'"
             for document in probe.unreadable
         )
+        if reason := await in_thread(self._sealer.seal_if_possible):
+            unfinished.append(reason)
         compaction = await in_thread(self._store.database.compact)
         if not compaction.done:
             unfinished.append(compaction.left)
@@ -270,6 +275,7 @@ class Forgetter:
             stays=plan.stays,
             probe=probe,
             compaction=compaction,
+            proof=await in_thread(self._sealer.prove, run_id),
             unfinished=tuple(unfinished),
         )
 
@@ -336,7 +342,9 @@ class Forgetter:
                 if formation is not None:
                     apply_recorded(self._store, formation, now=at, is_checked=True)
 
-    def _empty_copies(self, plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> int:
+    def _empty_copies(
+        self, plan: ForgetPlan, decisions: Sequence[MentionDecision], run_id: str
+    ) -> int:
         """Empty copies of treated texts, and return their number.
 
         These are copies that name the subject, and all copies of texts that were learned from the
@@ -364,7 +372,8 @@ class Forgetter:
                 ):
                     yield passage
 
-        return sum(self._store.erasure.redact(part) for part in batched(find_copies(), _AT_ONCE))
+        redact = partial(self._store.erasure.redact, run=run_id)
+        return sum(redact(part) for part in batched(find_copies(), _AT_ONCE))
 
     def _close(self, subject: Subject, run_id: str, at: datetime, counts: dict[str, int]) -> None:
         entry = AuditEntry(
@@ -376,6 +385,7 @@ class Forgetter:
             target_type=subject.kind,
             target_id=subject.id,
             agent_id=subject.agent_id or "",
+            after={"removed": counts, "emptied": hash_emptied(self._store, run_id)},
         )
         self._store.erasure.close_forgetting(subject.id, at=at, counts=counts, entry=entry)
 

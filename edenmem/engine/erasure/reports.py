@@ -162,8 +162,9 @@ def name_unreadable(passage: Passage) -> str:
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a forgetting. ``unfinished`` lists failed steps and remedies.
 
-    ``id`` is that of the run and its audit entry. ``removed`` has the kinds of `ForgetPlan.counts`
-    and, with messages, ``conversations``; ``left`` counts what stays by choice.
+    ``id`` is that of the run and its audit entry, ``proof`` that this entry is sealed (see
+    `edenmem.engine.seals`). ``removed`` has the kinds of `ForgetPlan.counts` and, with messages,
+    ``conversations``; ``left`` counts what stays by choice.
     """
 
     id: str
@@ -177,6 +178,7 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     stays: tuple[str, ...]
     probe: Probe
     compaction: Compaction
+    proof: dict[str, Any] | None = None
     unfinished: tuple[str, ...] = ()
 
     @property
@@ -225,6 +227,7 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
         },
         "unfinished": list(report.unfinished),
         "beyond_reach": list(report.compaction.beyond),
+        "sealed": report.proof,
     }
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.seals.sealer import Sealer
 from edenmem.models.forgetting import Forgetting, Passage, Traces, block
 from edenmem.models.formation import PROOF_WAIT
 from edenmem.models.host import Message, Session
@@ -55,6 +56,7 @@ class Sweep:
         self, runtime: Runtime, *, agent_id: str | None = None, recent: timedelta | None = None
     ) -> None:
         self._store = runtime.store
+        self._sealer = Sealer(runtime)
         self._actor = runtime.actor
         self._now = runtime.clock()
         self._agent_id = agent_id
@@ -157,13 +159,16 @@ class Sweep:
         agents = {each.scope.agent_id for each in found if each.scope is not None}
         if agents:
             traces = Traces(facts=tuple(ids["fact"]), agents=tuple(sorted(agents)))
-            erasure.erase(traces, ids["reflection"], at=self._now)
+            erasure.erase(traces, ids["reflection"], at=self._now, run=run)
         erasure.redact(
             [
                 Passage(kind="context", id=id, target_type="session", target_id=id, text="")
                 for id in ids["session"]
-            ]
+            ],
+            run=run,
         )
+        if agents:
+            self._sealer.seal_if_possible()  # else the next seal covers it
         return len(found)
 
 

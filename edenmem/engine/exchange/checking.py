@@ -15,6 +15,7 @@ from edenmem.errors import InputError, line_place
 from edenmem.invalid import MISSING, OBJECT, explain_json
 from edenmem.models.backup import Record, RecordKind
 from edenmem.models.migration import MigrationRun
+from edenmem.models.records import Seal
 
 #: Maximum number of reported problems; all are counted.
 MAX_PROBLEMS = 100
@@ -125,6 +126,15 @@ class FileCheck:
             except InputError:
                 continue  # reported by the check
 
+    def seals(self) -> Iterator[Seal]:
+        """Yield the seals of a backup of everything, up to the first unreadable one."""
+        for _, raw in islice(self.source.lines(), self._last):
+            if self.header and raw.startswith(_SEAL):
+                try:
+                    yield msgspec.convert(msgspec.json.decode(raw)["seal"], Seal)
+                except (KeyError, msgspec.MsgspecError):
+                    return
+
     def _parse(self, number: int, kind: RecordKind, data: dict[str, Any], parser: Parser) -> Good:
         origin = take_origin(kind, data, whole=self.whole)
         return Good(number, kind, parser.parse(kind, data), origin)
@@ -178,7 +188,7 @@ class FileCheck:
                 yield number, kind, data
             elif self.header and type_ == lines.LEDGER:
                 self._take_run(number, data)
-            elif not self.header or type_ not in (lines.CHECKPOINT, lines.TRAILER):
+            elif not self.header or type_ not in (lines.CHECKPOINT, lines.TRAILER, lines.SEAL):
                 known = isinstance(type_, str) and type_
                 self._note(number, f"unknown type: {type_!r:.60}" if known else f"type {MISSING}")
         if self.header and not ended:
@@ -203,6 +213,10 @@ class FileCheck:
         if not self._allow_incomplete:
             raise InputError(reason, line=number)
         self.damage = self.damage or f"{line_place(number, self.source.name)}: {reason}"
+
+
+#: The beginning of a line with a seal.
+_SEAL = lines.encode_mark(lines.SEAL, seal=None).removesuffix(b"null}")
 
 
 def _object(text: bytes) -> dict[str, Any]:

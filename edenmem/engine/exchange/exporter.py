@@ -130,6 +130,8 @@ class Exporter:
         if selection == Selection() and RecordKind.AUDIT in kinds:  # what runs wrote is in the log
             for run in self._store.migrations.migration_runs():
                 put(lines.encode_mark(lines.LEDGER, run=msgspec.to_builtins(run)))
+            for seal in self._store.log.seals():
+                put(lines.encode_mark(lines.SEAL, seal=msgspec.to_builtins(seal)))
         documents = self._store.walk.documents(
             kinds, selection, with_vectors=request.vectors, snapshot=True, unwritten=True
         )
@@ -251,7 +253,7 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``damaged`` lists older files (path, reason) due for removal that failed verification.
     ``former`` counts backups of a previous database at the same location, or with names of an
-    earlier edenmem version.
+    earlier edenmem version. ``unsealed`` is the reason why the log was not sealed.
     """
 
     path: Path
@@ -259,6 +261,7 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[Path, ...] = ()
     damaged: tuple[tuple[Path, str], ...] = ()
     former: int = 0
+    unsealed: str = ""
 
 
 def backup_series(store: Store, request: ExportRequest) -> str:

@@ -26,6 +26,7 @@ from edenmem.engine.exchange.files import Lines
 from edenmem.engine.exchange.records import Parser
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.engine.seals.sealer import Sealer
 from edenmem.engine.sessions.people import People
 from edenmem.errors import (
     ConflictError,
@@ -363,6 +364,8 @@ class Importer:
         for run in file.runs.values():
             if run.id not in known and not dry_run:
                 self._store.migrations.put_migration_run(run)
+        if not dry_run:
+            Sealer(self._runtime).take(file.seals())
         return done
 
     def _user_id(self, source: Lines, name: str) -> str:

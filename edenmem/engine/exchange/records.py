@@ -49,6 +49,8 @@ FORMAT = 1
 HEADER, CHECKPOINT, TRAILER = "header", "checkpoint", "trailer"
 #: A run in the ledger of migrations, which a backup of everything carries.
 LEDGER = "migration"
+#: A seal of the log, likewise.
+SEAL = "seal"
 #: Number of records between checkpoints.
 STEP = 1000
 #: Kinds with a scope object, which lines flatten as for other kinds.

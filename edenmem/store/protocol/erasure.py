@@ -67,11 +67,14 @@ class Erasure(Protocol):
         outcome. Messages without a formation get a finished one. Decisions and errors are emptied.
         """
 
-    def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
+    def erase(
+        self, traces: Traces, derived: Sequence[str], *, at: datetime, run: str
+    ) -> dict[str, int]:
         """Remove the derived reflections in the given order, then all traces in memory.
 
         Vectors, index entries and history are removed too, audit entries emptied, and cached
-        contexts dropped. Memory that remains no longer names the accounts.
+        contexts dropped. Memory that remains no longer names the accounts. ``run`` is the ID of the
+        erasure's run, which marks what was emptied (`edenmem.models.records.StoredEntry`).
 
         Returns:
             What was removed, by the kinds of `count_traces`, without formations.
@@ -87,8 +90,10 @@ class Erasure(Protocol):
             UsageError: another program keeps the messages in this database.
         """
 
-    def redact(self, passages: Sequence[Passage]) -> int:
+    def redact(self, passages: Sequence[Passage], *, run: str) -> int:
         """Empty the content of these entries and keep their other fields; return their number.
+
+        ``run`` as for `erase`.
 
         Affects history, audit, formations, previous texts and cached contexts. Passages in other
         places are left alone.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
-from edenmem.models.changes import AuditEntry
+from edenmem.models.records import AuditEntry, Seal, StoredEntry
 from edenmem.models.scope import Scope
 
 #: What an ID in the log refers to: an entry, the changed object, or the run.
@@ -60,6 +60,19 @@ class AuditLog(Protocol):
         self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
     ) -> dict[str, AuditEntry]:
         """Return the audit entries with these IDs, by ID; ``unreadable`` as for `audit`."""
+
+    def stored_entries(self, entry_ids: Sequence[str]) -> dict[str, StoredEntry]:
+        """Return the readable entries with these IDs as they are stored, by ID."""
+
+    def seals(self) -> Iterator[Seal]:
+        """Yield the seals of the log by number.
+
+        Raises:
+            DocumentDamaged: a seal is unreadable.
+        """
+
+    def add_seal(self, seal: Seal) -> bool:
+        """Store a seal; return False if another one has its number."""
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
         """Return the distinct IDs in the log with this prefix (at least 4 hex digits), in order.

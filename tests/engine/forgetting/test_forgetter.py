@@ -288,7 +288,7 @@ def test_a_resumed_run_reports_earlier_removals(town: Town) -> None:
     plan = plan_of(town.store, user="zenobia")
     asyncio.run(_begun(town, plan))
     assert plan_of(town.store, user="zenobia").begun_at == NOW
-    town.store.erasure.erase(plan.traces, plan.derived, at=NOW)
+    town.store.erasure.erase(plan.traces, plan.derived, at=NOW, run=new_id())
     report = forget(town.store, user="zenobia")
     assert report.removed["facts"] == plan.counts["facts"] == 2
 

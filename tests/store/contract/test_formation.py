@@ -388,7 +388,7 @@ def test_a_step_brings_no_redacted_decision_back(store: Store) -> None:
     passage = Passage(
         kind="formation", id=mine.id, target_type="formation", target_id=mine.id, text="x"
     )
-    assert store.erasure.redact([passage]) == 1
+    assert store.erasure.redact([passage], run=new_id()) == 1
     recorded = step(
         store.formations,
         mine,

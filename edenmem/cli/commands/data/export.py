@@ -137,7 +137,9 @@ def backup(
     agent: Agents = None,
     vectors: _Vectors = True,
 ) -> None:
-    """Write a verified backup, named by its time, to a folder. 'import' reads it.
+    """Seal the log, and write a verified backup, named by its time, to a folder.
+
+    'import' reads it; 'log verify' says what a seal proves.
 
     \b
     edenmem backup /srv/backups --keep 14
@@ -155,7 +157,7 @@ def backup(
             progress=lambda done: progress.step("writing", done, 0),
         )
     print_backup(run, report)
-    if report.export.problems or report.damaged:
+    if report.export.problems or report.damaged or report.unsealed:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
@@ -205,6 +207,8 @@ def print_backup(run: Invocation, report: BackupReport) -> None:
     """Print a backup, and removed and damaged older backups."""
     print_export(run, report.export, str(report.path))
     run.out.note("checksums verified")
+    if report.unsealed:
+        print_error(report.unsealed, "see 'edenmem log verify'")
     for path in report.removed:
         run.out.safe(f"removed {path}")
     if report.export.problems:

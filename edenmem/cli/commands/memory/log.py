@@ -1,4 +1,4 @@
-"""``edenmem log``: the audit log."""
+"""``edenmem log``: the audit log, and its seals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of, choose_scope
+from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.data import to_data
@@ -31,7 +32,10 @@ from edenmem.engine.history.descriptions import (
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import utc_now
-from edenmem.text import one_line
+from edenmem.text import many, one_line
+
+if TYPE_CHECKING:
+    from edenmem.engine.seals.sealer import Problem, Verification
 
 #: Polling interval of --follow in seconds, and the maximum delay of an entry.
 _INTERVAL = 1.0
@@ -42,6 +46,10 @@ _SAYS = 200
 _WIDE = 130
 
 
+app = group("List changes of memory (log alone), seal the log, and verify its seals.")
+
+
+@app.command("list", cls=Command)
 def log(
     ctx: typer.Context,
     named: options.OneScope,
@@ -85,6 +93,7 @@ def log(
 
     \b
     edenmem log --agent mira --user lena --since 7d
+    edenmem log list --since 1h
     edenmem log --target 65f3a1 --diff
     edenmem log --agent mira --follow
     """
@@ -127,6 +136,144 @@ def log(
         header=AuditEntry,
         order="newest",
     )
+
+
+_SealFile = Annotated[
+    str | None,
+    typer.Option("--file", metavar="FILE", help="File of seals.  [default: backup.seal_file]"),
+]
+
+
+@app.command("seal", cls=Command)
+def seal(ctx: typer.Context, file: _SealFile = None) -> None:
+    """Seal the entries of the log that are in no seal yet.
+
+    A seal chains hashes of the entries to the last seal, in the store and in the file of seals.
+    'edenmem backup' and 'edenmem forget' seal the log too. Keep the file out of reach of
+    everyone who can change the database.
+
+    \b
+    edenmem log seal --file /mnt/notary/seals.jsonl
+    """
+    run = invocation(ctx)
+    report = run.service.seals.seal(file)
+
+    def show() -> None:
+        last = report.last
+        run.out.fields(
+            [
+                ("sealed now", many(report.entries, "entry", "entries")),
+                ("sealed", many(report.sealed, "entry", "entries")),
+                ("last seal", last and f"{last.number} of {last.at}"),
+                ("hash", last and last.hash),
+                ("file", report.file and f"{report.file} ({report.written:,} new)"),
+            ]
+        )
+
+    run.out.one(report, show)
+    if not report.file:
+        run.out.note("without --file or backup.seal_file, seals can be replaced with the database")
+
+
+@app.command("verify", cls=Command)
+def verify(
+    ctx: typer.Context,
+    file: _SealFile = None,
+    receipt: Annotated[
+        str | None,
+        typer.Option(
+            "--receipt",
+            metavar="RECEIPT",
+            help="Check only this receipt of 'forget', without the store.",
+        ),
+    ] = None,
+    accept_restore: Annotated[
+        str | None,
+        typer.Option(
+            "--accept-restore",
+            metavar="SEAL",
+            help="Accept that the store was restored from a backup of this seal.",
+        ),
+    ] = None,
+) -> None:
+    """Compare the log with its seals, and the seals with the file; exit with 1 if they differ.
+
+    \b
+    edenmem log verify --file /mnt/notary/seals.jsonl
+    edenmem log verify --accept-restore 12
+    edenmem log verify --receipt lena.json
+    """
+    run = invocation(ctx)
+    if receipt is not None:
+        _verify_receipt(run, receipt, file)
+        return
+    if accept_restore is not None:
+        run.service.seals.accept_restore(accept_restore, file)
+    found = run.service.seals.verify(file)
+    run.out.one(found, lambda: _show_verification(run, found))
+    if found.problems:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _verify_receipt(run: Invocation, receipt: str, file: str | None) -> None:
+    from edenmem.engine.seals.receipts import check_receipt
+
+    checked = check_receipt(receipt, run.settings.backup.seal_file if file is None else file)
+    run.out.one(
+        checked,
+        lambda: run.out.fields(
+            [
+                ("receipt", checked.id),
+                ("sealed", f"seal {checked.seal} of {checked.at}" if checked.seal else None),
+                ("file", checked.file or "not compared with a file of seals"),
+                ("problem", checked.problem or "none"),
+            ]
+        ),
+    )
+    if checked.problem:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+#: Maximum number of late entries to print.
+_SHOWN = 5
+
+_PROBLEMS: Sequence[Column[Problem]] = (
+    Column("seal", lambda problem: problem.seal, "number"),
+    Column("entry", lambda problem: problem.entry, "id"),
+    Column("problem", lambda problem: problem.what, "text"),
+)
+
+
+def _show_verification(run: Invocation, found: Verification) -> None:
+    last, out = found.last, run.out
+    out.fields(
+        [
+            ("seals", f"{found.seals:,}"),
+            ("sealed", many(found.sealed, "entry", "entries")),
+            ("not sealed yet", many(found.unsealed, "entry", "entries")),
+            ("last seal", last and f"{last.number} of {last.at}"),
+            ("hash", last and last.hash),
+            ("file", found.file),
+            ("problems", f"{len(found.problems):,}" if found.problems else "none"),
+        ]
+    )
+    if found.unwritten:
+        out.note(f"{many(found.unwritten, 'seal')} not in the file yet: run 'edenmem log seal'")
+    if found.late:
+        ids = ", ".join(found.late[:_SHOWN]) + (", …" if len(found.late) > _SHOWN else "")
+        out.paragraph(
+            "late: ",
+            f"{many(len(found.late), 'entry', 'entries')} older than the seal before: committed"
+            f" late, imported, or inserted ({ids})",
+        )
+    entries = [each for each in found.problems if each.entry]
+    if entries:
+        out.line()
+        out.listing(entries, _PROBLEMS)
+    for problem in found.problems:
+        if not problem.entry:
+            out.line()
+            out.paragraph(f"seal {problem.seal}: ", problem.what)
 
 
 def _parse_actions(given: Sequence[str]) -> list[str]:

@@ -20,6 +20,8 @@ HELD = "memory2_held"
 POLICIES = "memory2_policies"
 HISTORY = "memory2_history"
 AUDIT = "memory2_audit"
+#: Seals of the log: IDs and hashes.
+SEALS = "memory2_seals"
 FORMATIONS = "memory2_formations"
 USAGE = "memory2_usage"
 MIGRATIONS = "memory2_migrations"

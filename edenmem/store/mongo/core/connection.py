@@ -145,6 +145,8 @@ class Connection:
     history = _Named(names.HISTORY)
     #: The log of changes.
     audit = _Named(names.AUDIT)
+    #: The seals of the log.
+    seals = _Named(names.SEALS)
     #: Formations: claims and their outcomes.
     formations = _Named(names.FORMATIONS)
     #: The cost of work outside formations.

@@ -23,6 +23,7 @@ from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import FORGOTTEN, Forgetting, Passage, Traces
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Fact, Reflection
+from edenmem.models.records import content_mark, users_mark
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
@@ -235,25 +236,28 @@ class MongoErasure:
 
     # -- memory ------------------------------------------------------------------------------
 
-    def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
+    def erase(
+        self, traces: Traces, derived: Sequence[str], *, at: datetime, run: str
+    ) -> dict[str, int]:
         removed: Counter[str] = Counter()
+        mark = content_mark(run)
         for reflection_id in derived:
             found = self._db.reflections.find({"_id": object_id(reflection_id)})
-            self._erase_reflections(_DERIVED, list(found), removed)
+            self._erase_reflections(_DERIVED, list(found), mark, removed)
         wanted = Selection(traces=traces)
         for part in id_parts(traces.facts):  # before the facts, which a later run needs to find
-            self._erase_past(part, removed)
+            self._erase_past(part, mark, removed)
         for filter in narrow(RecordKind.FACT, wanted):
             for page in self._pages(self._db.facts, filter):
-                self._erase_facts(page, removed)
+                self._erase_facts(page, mark, removed)
         for filter in narrow(RecordKind.REFLECTION, wanted):
             for page in self._pages(self._db.reflections, filter):
-                self._erase_reflections("reflections", page, removed)
+                self._erase_reflections("reflections", page, mark, removed)
         for part in id_parts(traces.held):  # also those that are gone already
-            self._erase_past(part, removed)
+            self._erase_past(part, mark, removed)
         for filter in narrow(RecordKind.HELD, wanted):
             for page in self._pages(self._db.held, filter):
-                self._erase_past_of(page, removed)
+                self._erase_past_of(page, mark, removed)
                 removed["held items"] += self._delete(names.HELD, page, ())
         for filter in narrow(RecordKind.CONSOLIDATION, wanted):
             for page in self._pages(self._db.consolidated, filter):
@@ -267,27 +271,26 @@ class MongoErasure:
         for filter in narrow(RecordKind.HISTORY, wanted):
             removed[_VERSIONS] += self._db.history.delete_many(filter)
         for filter in narrow(RecordKind.AUDIT, wanted):
-            removed[_ENTRIES] += self._empty_audit(filter)
+            removed[_ENTRIES] += self._empty_audit(filter, mark)
         for collection in (self._db.facts, self._db.reflections):
-            self._unrelate(collection, traces)
+            self._unrelate(collection, traces, users_mark(run))
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}
 
-    def _unrelate(self, collection: Collection, traces: Traces) -> None:
+    def _unrelate(self, collection: Collection, traces: Traces, mark: str) -> None:
         """Remove the accounts from ``related_users`` of the remaining memory."""
         agent = None if traces.agent_id is None else object_id(traces.agent_id)
         for part in id_parts(traces.accounts):
             users = {"$in": part}
-            named = {"$in": [str(each) for each in part]}  # the log stores IDs as text
             found = collection.find({"related_users": users}, {"agent_id": 1})
             ids = [each["_id"] for each in found if agent in (None, each.get("agent_id"))]
             for some in batched(ids, _AT_ONCE):
                 these = {"$in": some}
-                for side in ("before", "after"):
-                    field = f"{side}.related_users"
-                    self._db.audit.update_many(
-                        {"target_id": these, field: named}, {"$pull": {field: named}}
-                    )
+                # All users: what is left of a list could not be sealed.
+                self._db.audit.update_many(
+                    {"target_id": these, "salts.users": {"$exists": True}},
+                    {"$unset": dict.fromkeys(_USERS, ""), "$addToSet": {"erased": mark}},
+                )
                 collection.update_many({"_id": these}, {"$pull": {"related_users": users}})
 
     def _mark_messages(self, traces: Traces) -> None:
@@ -309,13 +312,13 @@ class MongoErasure:
         while page := list(collection.find(filter, codec.NO_VECTOR, limit=_AT_ONCE)):
             yield page
 
-    def _erase_facts(self, documents: Sequence[Document], removed: Counter[str]) -> None:
-        self._erase_past_of(documents, removed)
+    def _erase_facts(self, documents: Sequence[Document], mark: str, removed: Counter[str]) -> None:
+        self._erase_past_of(documents, mark, removed)
         touched = [fact.home for fact in codec.read_owned(codec.fact_from, documents)]
         removed["facts"] += self._delete(names.FACTS, documents, touched)
 
     def _erase_reflections(
-        self, kind: str, documents: Sequence[Document], removed: Counter[str]
+        self, kind: str, documents: Sequence[Document], mark: str, removed: Counter[str]
     ) -> None:
         by_scope: dict[Scope, list[Any]] = {}
         for found in codec.read_owned(codec.reflection_from, documents):
@@ -326,7 +329,7 @@ class MongoErasure:
                 build_consolidated_key(scope),
                 {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
             )
-        self._erase_past_of(documents, removed)
+        self._erase_past_of(documents, mark, removed)
         removed[kind] += self._delete(names.REFLECTIONS, documents, by_scope)
 
     def _delete(
@@ -344,20 +347,21 @@ class MongoErasure:
 
         return self._transactions.run(delete)
 
-    def _erase_past_of(self, documents: Sequence[Document], removed: Counter[str]) -> None:
-        self._erase_past([document["_id"] for document in documents], removed)
+    def _erase_past_of(
+        self, documents: Sequence[Document], mark: str, removed: Counter[str]
+    ) -> None:
+        self._erase_past([document["_id"] for document in documents], mark, removed)
 
-    def _erase_past(self, ids: Sequence[Any], removed: Counter[str]) -> None:
+    def _erase_past(self, ids: Sequence[Any], mark: str, removed: Counter[str]) -> None:
         """Remove the history of targets, and empty their audit entries."""
         for kind in ("fact", "reflection"):
             removed[_VERSIONS] += self._db.history.delete_many(
                 {"target_type": kind, "target_id": {"$in": ids}}
             )
-        removed[_ENTRIES] += self._empty_audit({"target_id": {"$in": ids}})
+        removed[_ENTRIES] += self._empty_audit({"target_id": {"$in": ids}}, mark)
 
-    def _empty_audit(self, key: Filter) -> int:
-        emptied = {"before": None, "after": None, "reason": "", "updatedAt": utc_now()}
-        return self._db.audit.update_many({**key, **_FULL}, {"$set": emptied})
+    def _empty_audit(self, key: Filter, mark: str) -> int:
+        return self._db.audit.update_many({**key, **_FULL}, _emptied(mark))
 
     def _drop_contexts(self, traces: Traces) -> int:
         dropped = 0
@@ -380,7 +384,7 @@ class MongoErasure:
             hint="leave out --messages, and remove them on the platform",
         )
 
-    def redact(self, passages: Sequence[Passage]) -> int:
+    def redact(self, passages: Sequence[Passage], *, run: str) -> int:
         emptied = 0
         places: dict[str, tuple[Collection, Filter]] = {
             "previous": (self._db.facts, {"$set": {"previous_content": None}}),
@@ -388,7 +392,7 @@ class MongoErasure:
                 self._db.history,
                 {"$set": {"content": FORGOTTEN}, "$unset": {"snapshot": ""}},
             ),
-            "audit": (self._db.audit, {"$set": {"before": None, "after": None, "reason": ""}}),
+            "audit": (self._db.audit, _emptied(content_mark(run))),
             "formation": (
                 self._db.formations,
                 # A worker's next step must not write back what it knows.
@@ -402,6 +406,19 @@ class MongoErasure:
         changed = (p.scope for p in passages if p.kind == "previous" and p.scope is not None)
         touch(self._db, dict.fromkeys(changed))
         return emptied
+
+
+#: Where an audit entry has related users, and their salt.
+_USERS = ("before.related_users", "after.related_users", "salts.users")
+
+
+def _emptied(mark: str) -> Filter:
+    """Return the update that empties an audit entry with its salts (`StoredEntry`)."""
+    return {
+        "$set": {"before": None, "after": None, "reason": "", "updatedAt": utc_now()},
+        "$unset": dict.fromkeys(("salts.content", "salts.users", "salts.reason"), ""),
+        "$addToSet": {"erased": mark},
+    }
 
 
 def _forgetting(document: Document) -> Forgetting:

@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 
+import msgspec
+from pymongo.errors import DuplicateKeyError
+
 from edenmem.errors import DocumentDamaged
 from edenmem.memory.outcome import VOID
-from edenmem.models.changes import AuditEntry
+from edenmem.models.records import AuditEntry, Seal, StoredEntry
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import EPOCH, Filter, at_or_after, object_id
-from edenmem.store.mongo.memory.history import audit_from
+from edenmem.store.mongo.core.filters import EPOCH, EVERYTHING, Filter, at_or_after, object_id
+from edenmem.store.mongo.memory.history import audit_from, stored_entry_from
 from edenmem.store.protocol.log import AuditKey, command_prefixes
 
 _NEWEST = (("at", -1), ("_id", -1))
@@ -73,6 +77,32 @@ class MongoAuditLog:
     ) -> dict[str, AuditEntry]:
         found = self._db.find_by_ids(self._db.audit, entry_ids)
         return {entry.id: entry for entry in _list_shown(found, unreadable)}
+
+    def stored_entries(self, entry_ids: Sequence[str]) -> dict[str, StoredEntry]:
+        found = dict[str, StoredEntry]()
+        for document in self._db.find_by_ids(self._db.audit, entry_ids):
+            with suppress(*codec.UNREADABLE):
+                entry = stored_entry_from(document)
+                if entry.status != VOID:
+                    found[entry.id] = entry
+        return found
+
+    def seals(self) -> Iterator[Seal]:
+        for document in self._db.seals.find(EVERYTHING, sort=(("_id", 1),)):
+            try:
+                yield msgspec.convert(document, Seal)
+            except msgspec.ValidationError as error:
+                what = f"seal {document['_id']} cannot be read"
+                raise DocumentDamaged(f"{what}: {error}") from error
+
+    def add_seal(self, seal: Seal) -> bool:
+        fields = msgspec.to_builtins(seal, builtin_types=(datetime,))
+        times = {"createdAt": seal.at, "updatedAt": seal.at}
+        try:
+            self._db.seals.insert_one({"_id": seal.number, **fields, **times})
+        except DuplicateKeyError:
+            return False
+        return True
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
         if not _PREFIX.match(prefix):

@@ -16,6 +16,7 @@ from edenmem.models import backup
 from edenmem.models.backup import StoredVersion
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_new_fact
 from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.records import StoredEntry, salts_of
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.common.past import REWRITING, as_version, buffer_at
@@ -129,9 +130,27 @@ def audit_document(entry: AuditEntry) -> Document:
         "reason": entry.reason,
         "status": entry.status,
         "undoes": optional_id(entry.undoes),
+        "salts": salts_of(entry),
+        **({"erased": list(entry.erased)} if isinstance(entry, StoredEntry) else {}),
         "createdAt": entry.at,
         "updatedAt": entry.at,
     }
+
+
+def stored_entry_from(document: Document) -> StoredEntry:
+    """Read an audit entry with its salts.
+
+    Raises:
+        ValueError: the entry is found in another scope than it names.
+    """
+    entry = audit_from(document)
+    if document.get("scope_key") != (entry.scope and entry.scope.key):
+        raise ValueError("the scope is inconsistent")
+    return StoredEntry(
+        **msgspec.structs.asdict(entry),
+        salts=msgspec.convert(document.get("salts") or {}, dict[str, str]),
+        erased=codec.text_ids(document.get("erased")),
+    )
 
 
 def audit_from(document: Document) -> AuditEntry:

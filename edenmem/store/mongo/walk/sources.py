@@ -15,7 +15,6 @@ from edenmem.models.backup import (
     StoredSession,
     StoredVersion,
 )
-from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Traces, whole_accounts
 from edenmem.models.host import Message
 from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
@@ -37,7 +36,7 @@ from edenmem.store.mongo.core.filters import (
 from edenmem.store.mongo.formations.formations import formation_from
 from edenmem.store.mongo.formations.usage import usage_from
 from edenmem.store.mongo.host import host_codec
-from edenmem.store.mongo.memory.history import audit_from, history_from, stored_version
+from edenmem.store.mongo.memory.history import history_from, stored_entry_from, stored_version
 from edenmem.store.protocol.store import batched
 
 _OwnedT = TypeVar("_OwnedT", Fact, Reflection, Held, Consolidation, Policy)
@@ -233,13 +232,6 @@ def _read_policy(document: Document) -> Policy | None:
     return None if policy is None else _owned(policy)
 
 
-def _read_audit(document: Document) -> AuditEntry:
-    entry = audit_from(document)
-    if not all(isinstance(kept, dict | None) for kept in (entry.before, entry.after)):
-        raise ValueError("'before' or 'after' is not a document")
-    return entry
-
-
 def _read_version(document: Document) -> StoredVersion:
     return stored_version(history_from(document))
 
@@ -306,7 +298,7 @@ SOURCES: dict[RecordKind, Source] = {
         lambda db: db.audit,
         _with_traces(_trace_audit, _of_history),
         (*_BY_AGENT, *_BY_SCOPE_KEY, *_BY_TRACES),
-        _read_audit,
+        stored_entry_from,
     ),
     RecordKind.HISTORY: Source(
         lambda db: db.history,

@@ -29,7 +29,7 @@ from edenmem.models.forgetting import (
     whole_accounts,
 )
 from edenmem.models.memory import Fact, Reflection
-from edenmem.models.records import AuditEntry
+from edenmem.models.records import AuditEntry, content_mark, users_mark
 from edenmem.store.common.progress import Place, finished_record, pass_over
 from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core import scopes, source_words
@@ -68,7 +68,12 @@ _COUNTED = (
     ("formations (emptied)", RecordKind.FORMATION, f"NOT ({_SETTLED})"),
 )
 
-_EMPTY_AUDIT = f"UPDATE audit SET before = NULL, after = NULL, reason = '' WHERE {{}} AND {_FULL}"
+#: Empties audit entries with their salts (`StoredEntry`); the first parameter is the mark.
+_EMPTY_AUDIT = (
+    "UPDATE audit SET before = NULL, after = NULL, reason = '',"
+    " salts = json_remove(salts, '$.content', '$.users', '$.reason'),"
+    f" erased = json_insert(coalesce(erased, '[]'), '$[#]', ?) WHERE {{}} AND {_FULL}"
+)
 
 #: The related users of a JSON value, without the given ones.
 _OTHERS = f"(SELECT json_group_array(value) FROM json_each({{}}) WHERE value NOT {GIVEN})"
@@ -81,18 +86,19 @@ _UNRELATE = (
     f"UPDATE {{}} SET related_users = nullif({_OTHERS.format('related_users')}, '[]')"
     " WHERE id IN (SELECT value FROM json_each(?2))"
 )
-_UNRELATE_AUDIT = "UPDATE audit SET {0} = json_set({0}, '$.related_users', json({1}))".replace(
-    "{1}", _OTHERS.format("{0}, '$.related_users'")
-) + (
-    " WHERE target_id IN (SELECT value FROM json_each(?2)) AND target_type = ?3"
-    " AND json_type({0}, '$.related_users') = 'array'"
+#: Removes all related users from audit entries: what is left of a list could not be sealed.
+_UNRELATE_AUDIT = (
+    "UPDATE audit SET before = json_remove(before, '$.related_users'),"
+    " after = json_remove(after, '$.related_users'), salts = json_remove(salts, '$.users'),"
+    " erased = json_insert(coalesce(erased, '[]'), '$[#]', ?)"
+    f" WHERE target_id {AMONG} AND target_type = ? AND json_type(salts, '$.users') IS NOT NULL"
 )
 
 #: Place of a passage → statement that empties it.
 _EMPTYING = {
     "previous": f"UPDATE facts SET previous_content = NULL WHERE id {AMONG}",
-    "history": f"UPDATE history SET content = '{FORGOTTEN}', snapshot = NULL WHERE id {AMONG}",
     "audit": _EMPTY_AUDIT.format(f"id {AMONG}"),
+    "history": f"UPDATE history SET content = '{FORGOTTEN}', snapshot = NULL WHERE id {AMONG}",
     # A worker's next step must not write back what it knows.
     "formation": "UPDATE formations SET decisions = '[]', error = NULL, updated_at = updated_at + 1"
     f" WHERE id {AMONG}",
@@ -205,17 +211,20 @@ class Erasure(Part):
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
+    def erase(
+        self, traces: Traces, derived: Sequence[str], *, at: datetime, run: str
+    ) -> dict[str, int]:
         removed: Counter[str] = Counter()
+        mark = content_mark(run)
         for reflection_id in derived:
-            self._erase_reflections(_DERIVED, [reflection_id], at, removed)
+            self._erase_reflections(_DERIVED, [reflection_id], at, mark, removed)
         if traces.facts:  # also the past of deleted ones
-            self._erase_facts(traces.facts, at, removed)
+            self._erase_facts(traces.facts, at, mark, removed)
         for ids in self._ids("facts", traces):
-            self._erase_facts(ids, at, removed)
+            self._erase_facts(ids, at, mark, removed)
         for ids in self._ids("reflections", traces):
-            self._erase_reflections("reflections", ids, at, removed)
-        self._erase_held(traces, removed)
+            self._erase_reflections("reflections", ids, at, mark, removed)
+        self._erase_held(traces, mark, removed)
         with self._db.reading() as connection:
             whole = json_array(_numbers(connection, traces))
         for kind, table in (("texts", "consolidations"), ("policies", "policies")):
@@ -228,27 +237,27 @@ class Erasure(Part):
                 for scope_id, is_written in gone:
                     scopes.touch(connection, scope_id, to_ms(at))
                     removed[kind] += is_written
-        for kind, statement, among in (
-            (_VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}", whole),
-            (_ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}"), whole),
-            (_ENTRIES, _EMPTY_AUDIT.format(OF_ACCOUNTS), json_array(whole_accounts(traces))),
+        accounts = json_array(whole_accounts(traces))
+        for kind, statement, values in (
+            (_VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}", (whole,)),
+            (_ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}"), (mark, whole)),
+            (_ENTRIES, _EMPTY_AUDIT.format(OF_ACCOUNTS), (mark, accounts)),
         ):
-            removed[kind] += self._write(statement, (among,))
+            removed[kind] += self._write(statement, values)
         for kind in ("fact", "reflection"):
-            self._unrelate(kind, traces)
+            self._unrelate(kind, traces, users_mark(run))
         removed["cached contexts"] += self._write(
             f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
         )
         return {kind: number for kind, number in removed.items() if number}
 
-    def _unrelate(self, kind: str, traces: Traces) -> None:
+    def _unrelate(self, kind: str, traces: Traces, mark: str) -> None:
         """Remove the accounts from the related users of the memory that stays."""
         accounts, table = json_array(traces.accounts), f"{kind}s"
         with self._db.writing() as connection:
             rows = connection.execute(_NAMING.format(table), (accounts, traces.agent_id))
             ids = json_array(id for (id,) in rows.fetchall())
-            for side in ("before", "after"):
-                connection.execute(_UNRELATE_AUDIT.format(side), (accounts, ids, kind))
+            connection.execute(_UNRELATE_AUDIT, (mark, ids, kind))
             connection.execute(_UNRELATE.format(table), (accounts, ids))
 
     def _mark_messages(self, traces: Traces) -> None:
@@ -281,7 +290,9 @@ class Erasure(Part):
                 return
             yield [id for (id,) in rows]
 
-    def _erase_facts(self, ids: Sequence[str], at: datetime, removed: Counter[str]) -> None:
+    def _erase_facts(
+        self, ids: Sequence[str], at: datetime, mark: str, removed: Counter[str]
+    ) -> None:
         with self._db.writing() as connection:
             for fact_id in ids:
                 stored = facts.find_fact(connection, fact_id)
@@ -289,10 +300,10 @@ class Erasure(Part):
                     facts.delete_fact(connection, stored)
                     scopes.touch(connection, stored.scope_id, to_ms(at), facts=-1)
                     removed["facts"] += 1
-            _erase_past(connection, "fact", ids, removed)
+            _erase_past(connection, "fact", ids, mark, removed)
 
     def _erase_reflections(
-        self, kind: str, ids: Sequence[str], at: datetime, removed: Counter[str]
+        self, kind: str, ids: Sequence[str], at: datetime, mark: str, removed: Counter[str]
     ) -> None:
         with self._db.writing() as connection:
             gone = connection.execute(
@@ -304,9 +315,9 @@ class Erasure(Part):
                     connection, scope_id, to_ms(at), reflections=-1, pending=0 if absorbed else -1
                 )
             removed[kind] += len(gone)
-            _erase_past(connection, "reflection", ids, removed)
+            _erase_past(connection, "reflection", ids, mark, removed)
 
-    def _erase_held(self, traces: Traces, removed: Counter[str]) -> None:
+    def _erase_held(self, traces: Traces, mark: str, removed: Counter[str]) -> None:
         where = SOURCES[RecordKind.HELD].narrow(Selection(traces=traces))
         with self._db.writing() as connection:
             gone = connection.execute(
@@ -314,13 +325,14 @@ class Erasure(Part):
             ).fetchall()
             removed["held items"] += len(gone)
             ids = [id for (id,) in gone]
-            _erase_past(connection, "held", [*ids, *traces.held], removed)
+            _erase_past(connection, "held", [*ids, *traces.held], mark, removed)
 
-    def redact(self, passages: Sequence[Passage]) -> int:
+    def redact(self, passages: Sequence[Passage], *, run: str) -> int:
         emptied = 0
         for place, statement in _EMPTYING.items():
-            ids = list(dict.fromkeys(p.id for p in passages if p.kind == place))
-            emptied += self._write(statement, (json_array(ids),))
+            ids = json_array(dict.fromkeys(p.id for p in passages if p.kind == place))
+            mark = (content_mark(run),) if place == "audit" else ()
+            emptied += self._write(statement, (*mark, ids))
         contexts = [tuple(p.id.split("/")) for p in passages if p.kind == "context"]
         with self._db.writing() as connection:
             for cached in contexts:
@@ -424,13 +436,17 @@ def _add_entries(connection: sqlite3.Connection, entries: Sequence[AuditEntry]) 
 
 
 def _erase_past(
-    connection: sqlite3.Connection, kind: str, ids: Sequence[str], removed: Counter[str]
+    connection: sqlite3.Connection,
+    kind: str,
+    ids: Sequence[str],
+    mark: str,
+    removed: Counter[str],
 ) -> None:
     """Remove the history of targets, and empty their audit entries."""
     among, values = f"target_id {AMONG} AND target_type = ?", (json_array(ids), kind)
     gone = connection.execute(f"DELETE FROM history WHERE {among}", values)
     removed[_VERSIONS] += gone.rowcount
-    emptied = connection.execute(_EMPTY_AUDIT.format(among), values)
+    emptied = connection.execute(_EMPTY_AUDIT.format(among), (mark, *values))
     removed[_ENTRIES] += emptied.rowcount
 
 

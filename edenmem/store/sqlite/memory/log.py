@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -19,12 +20,12 @@ from edenmem.memory import Origin
 from edenmem.models.backup import StoredVersion
 from edenmem.models.changes import Actor, action_of_command, action_of_new_fact
 from edenmem.models.memory import Fact
-from edenmem.models.records import AuditEntry, HistoryEntry
+from edenmem.models.records import AuditEntry, HistoryEntry, Seal, StoredEntry, salts_of
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.log import AuditKey, command_prefixes
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, Table, as_json, to_ms
-from edenmem.store.sqlite.core.part import BATCH, Part, json_array
+from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 
 #: The action of a tombstone.
 REMOVED = "delete"
@@ -60,7 +61,9 @@ AUDIT = (
     f"SELECT s.kind, s.agent_id, s.owner, {ENTRIES.qualified}, a.at, a.audit_no"
     " FROM audit a LEFT JOIN scopes s USING (scope_id)"
 )
-_INSERT_ENTRY = ENTRIES.insert("scope_id")
+#: The same with the columns of `StoredEntry` at the end.
+STORED = codec.select_more(AUDIT, "a.salts", "a.erased")
+_INSERT_ENTRY = ENTRIES.insert("scope_id", "salts", "erased")
 _INSERT_VERSION = VERSIONS.insert("scope_id")
 SHOWN = f"a.action <> '{VOID}'"
 
@@ -72,6 +75,9 @@ _COLUMNS: dict[AuditKey, str] = {
 }
 
 _PREFIX = 4
+
+_NEXT_SEAL = "SELECT document, number FROM seals WHERE number > ? ORDER BY number LIMIT 1"
+_INSERT_SEAL = "INSERT OR IGNORE INTO seals (number, document) VALUES (?, ?)"
 
 
 def add_versions(
@@ -111,7 +117,15 @@ def add_entries(
         (msgspec.structs.replace(entry, action=VOID) if entry.status == VOID else entry, scope_id)
         for entry, scope_id in entries
     )
-    rows = [(*ENTRIES.values(entry), scope_id) for entry, scope_id in marked]
+    rows = [
+        (
+            *ENTRIES.values(entry),
+            scope_id,
+            msgspec.json.encode(salts_of(entry)).decode(),
+            codec.to_list(entry.erased) if isinstance(entry, StoredEntry) else None,
+        )
+        for entry, scope_id in marked
+    ]
     connection.executemany(_INSERT_ENTRY, rows)
 
 
@@ -120,6 +134,16 @@ def audit_from(row: Row) -> AuditEntry:
     scope = None if row[0] is None else codec.scope_of(*row[:3])
     status = VOID if row[_ACTION] == VOID else "done"
     return ENTRIES.make(row, scope=scope, status=status)
+
+
+def stored_entry_from(row: Row) -> StoredEntry:
+    """Decode a row of `STORED`."""
+    salts, erased = row[ENTRIES.end + 2 : ENTRIES.end + 4]
+    return StoredEntry(
+        **msgspec.structs.asdict(audit_from(row)),
+        salts=msgspec.json.decode(salts, type=dict[str, str]),
+        erased=codec.from_list(erased),
+    )
 
 
 def _decode(raw: bytes) -> str:
@@ -234,6 +258,30 @@ class AuditLog(Part):
             is_lenient=unreadable is not None,
         )
         return {entry.id: entry for entry in _read_entries(rows, unreadable)}
+
+    def stored_entries(self, entry_ids: Sequence[str]) -> dict[str, StoredEntry]:
+        rows = self._fetch_entries(
+            f"{STORED} WHERE a.id {AMONG} AND {SHOWN}", (json_array(entry_ids),), is_lenient=True
+        )
+        found = dict[str, StoredEntry]()
+        for row in rows:
+            with suppress(*codec.UNREADABLE):
+                entry = stored_entry_from(row)
+                found[entry.id] = entry
+        return found
+
+    def seals(self) -> Iterator[Seal]:
+        number = 0
+        while row := self._fetch_one(_NEXT_SEAL, (number,)):
+            document, number = row
+            try:
+                yield msgspec.json.decode(document, type=Seal)
+            except codec.UNREADABLE as error:
+                raise DocumentDamaged(f"seal {number} cannot be read: {error}") from error
+
+    def add_seal(self, seal: Seal) -> bool:
+        document = msgspec.json.encode(seal).decode()
+        return self._write(_INSERT_SEAL, (seal.number, document)) == 1
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
         if len(prefix) < _PREFIX:

@@ -21,11 +21,11 @@ from edenmem.models.backup import (
     StoredUser,
     StoredVersion,
 )
-from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.forgetting import Traces, whole_accounts
 from edenmem.models.formation import Formation, UsageEntry, calls_from
 from edenmem.models.host import Message
 from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
+from edenmem.models.records import HistoryEntry, StoredEntry
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import Row, to_ms
@@ -46,7 +46,7 @@ from edenmem.store.sqlite.host.rows import (
     stored_user_from,
 )
 from edenmem.store.sqlite.memory.history import HISTORY, history_from, only_version, place_version
-from edenmem.store.sqlite.memory.log import AUDIT, ENTRIES, VERSIONS, audit_from
+from edenmem.store.sqlite.memory.log import ENTRIES, STORED, VERSIONS, stored_entry_from
 
 
 class Where:
@@ -413,11 +413,8 @@ def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
     )
 
 
-def _audit_entry(connection: sqlite3.Connection, row: Row) -> AuditEntry:
-    entry = audit_from(row)
-    if not all(isinstance(each, dict | None) for each in (entry.before, entry.after)):
-        raise ValueError("'before' or 'after' is not a document")
-    return entry
+def _audit_entry(connection: sqlite3.Connection, row: Row) -> StoredEntry:
+    return stored_entry_from(row)
 
 
 def _version(connection: sqlite3.Connection, row: Row) -> HistoryEntry:
@@ -552,7 +549,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="audit a",
         order=("a.id",),
         number="a.audit_no",
-        select=codec.select_more(AUDIT, "a.id", "a.agent_id"),
+        select=codec.select_more(STORED, "a.id", "a.agent_id"),
         narrow=_audit,
         decode=_audit_entry,
         long=ENTRIES.places("before", "after"),

@@ -1,0 +1,4 @@
+"""Seal the log, and find changes of it.
+
+May import: runtime.
+"""

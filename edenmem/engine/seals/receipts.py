@@ -1,0 +1,82 @@
+"""Check a receipt of an erasure without the database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edenmem.engine.seals.file import SealFile
+from edenmem.engine.seals.hashes import Header, climb, hash_entry, hash_field
+from edenmem.errors import InputError, unreadable
+
+
+class ReceiptCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The result: the run, its seal, the ``file`` of seals compared, and the problem, or ""."""
+
+    id: str
+    seal: int = 0
+    at: str = ""
+    file: str = ""
+    problem: str = ""
+
+
+def read_receipt(path: str) -> dict[str, Any]:
+    """Read a receipt of `edenmem.engine.erasure.reports.receipt_of`.
+
+    Raises:
+        NotFoundError: the file does not exist.
+        InputError: the file is no receipt.
+    """
+    try:
+        data = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path} is not a receipt: {error}") from error
+    if data.get("type") != "forgetting":
+        raise InputError(f"{path} is not a receipt of 'edenmem forget'")
+    return data
+
+
+def check_receipt(path: str, seals: str = "") -> ReceiptCheck:
+    """Check that a receipt is sealed as it is.
+
+    Args:
+        path: The receipt.
+        seals: The file of seals; without one, the seal itself may be a forgery.
+
+    Raises:
+        NotFoundError: a file does not exist.
+        InputError: a file is damaged.
+    """
+    receipt = read_receipt(path)
+    kept = SealFile(seals) if seals else None
+    try:
+        seal = msgspec.convert(receipt["sealed"]["seal"], Header)
+        problem = _compare(receipt, receipt["sealed"], seal)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ReceiptCheck(id=str(receipt.get("id")), problem="not sealed, or incomplete")
+    if not problem and kept is not None and kept.hash_at(seal.number) != seal.hash:
+        problem = f"seal {seal.number} is not in {kept.path}"
+    return ReceiptCheck(
+        id=receipt["id"],
+        seal=seal.number,
+        at=seal.at,
+        file=str(kept.path) if kept is not None else "",
+        problem=problem,
+    )
+
+
+def _compare(receipt: dict[str, Any], proof: dict[str, Any], seal: Header) -> str:
+    content, entry, fields = proof["content"], proof["entry"], proof["fields"]
+    if fields["content"] != hash_field("content", content, proof["salt"]):
+        return "the content of the entry was changed"
+    root = climb(hash_entry(entry, fields), proof["path"])
+    if root != seal.root or not seal.is_whole:
+        return "the entry is not the one that was sealed"
+    told = (entry["id"], entry["change_set_id"], content[1]["removed"])
+    if told != (receipt["id"], receipt["forgetting"], receipt["removed"]):
+        return "the receipt differs from the sealed entry"
+    return ""
