@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.builders import FixedClock
+from tests.support.exhaustive import EXHAUSTIVE
 from tests.support.names import stable
 from tests.support.network import forbid_network
 
@@ -47,6 +48,14 @@ settings.load_profile("edenmem")
 _TOGETHER = {"tests/hostile/test_hostile_conversations.py", "tests/test_architecture.py"}
 #: Files whose tests look at one migration for each store.
 _TOGETHER_BY_STORE = {f"tests/v1world/test_{name}.py" for name in ("again", "cases", "conflicts")}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out exhaustive tests, unless all are asked for."""
+    spared = [] if EXHAUSTIVE else [item for item in items if item.get_closest_marker("exhaustive")]
+    if spared:
+        config.hook.pytest_deselected(items=spared)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

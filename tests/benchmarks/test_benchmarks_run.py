@@ -20,6 +20,8 @@ from tests.benchmarks.subjects import ON_REQUEST, SUBJECTS
 from tests.benchmarks.table import render
 from tests.benchmarks.world import World
 
+pytestmark = pytest.mark.exhaustive
+
 _SIZE = 200
 
 

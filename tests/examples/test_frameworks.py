@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.exhaustive import spared
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -175,7 +177,9 @@ def test_an_application_without_a_key_ends_with_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["agent_loop.py", "langgraph_node.py", "openai_agents_tool.py"])
+@pytest.mark.parametrize(
+    "name", ["agent_loop.py", spared("langgraph_node.py"), spared("openai_agents_tool.py")]
+)
 def test_the_command_line_of_an_example_explains_itself(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,8 +151,8 @@ def test_a_turn_that_was_not_stored_in_time_is_stored_with_its_answer(
     asking = {"user": "anna", "memory_id": f"late-{failure}", "memory_top_k": 0}
     answer = strict.chat("A late boat?", **asking)
     spoken = [("user", "A late boat?"), ("assistant", "answer to: A late boat?")]
-    until(lambda: door.said(answer) == spoken)
     release.set()
+    until(lambda: door.said(answer) == spoken)
     assert "store: " in answer.headers["x-edenmem-left-out"]
     strict.chat("And now?", **asking)
     assert door.said(answer)[:3] == [*spoken, ("user", "And now?")]

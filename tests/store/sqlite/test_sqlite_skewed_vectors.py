@@ -14,6 +14,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import make_fact
+from tests.support.exhaustive import spared
 from tests.support.memory import add_fact, add_facts
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,7 @@ def sparse(random: np.random.Generator) -> Floats:
 
 
 @pytest.mark.parametrize("kind", [positive, ruled, short, sparse])
-@pytest.mark.parametrize("floor", [0.0, 0.65])
+@pytest.mark.parametrize("floor", [0.0, spared(0.65)])
 def test_vectors_whose_signs_say_little_are_found(
     opened: SqliteStore, kind: Callable[[np.random.Generator], Floats], floor: float
 ) -> None:

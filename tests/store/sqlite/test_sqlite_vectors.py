@@ -24,6 +24,7 @@ from edenmem.store.sqlite.core.scopes import states_of
 from edenmem.store.sqlite.memory.vectors import check_vector, code_of
 from edenmem.store.sqlite.search.nearest import Block, CodeCache, ExactScores
 from tests.support.builders import NOW, ago, change_set, make_fact
+from tests.support.exhaustive import spared
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit
 
@@ -135,7 +136,7 @@ def clustered(count: int, dimensions: int, seed: int) -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dimensions", [100, 384])
+@pytest.mark.parametrize("dimensions", [100, spared(384)])
 def test_the_first_pass_keeps_what_is_nearest(opened: SqliteStore, dimensions: int) -> None:
     stored = clustered(4000, dimensions, seed=1)
     add_facts(
@@ -246,7 +247,7 @@ def test_kept_codes_are_bounded(opened: SqliteStore) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dimensions", [100, 384])
+@pytest.mark.parametrize("dimensions", [100, spared(384)])
 def test_a_floor_costs_nothing_that_is_above_it(opened: SqliteStore, dimensions: int) -> None:
     stored = clustered(3000, dimensions, seed=5)
     add_facts(
