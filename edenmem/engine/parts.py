@@ -209,10 +209,12 @@ class Exchange:
         from edenmem.engine.exchange.edits import plan_edits
         from edenmem.engine.exchange.exporter import Exporter
         from edenmem.engine.exchange.folders import FolderExporter
+        from edenmem.engine.exchange.systems import write_for
 
         self._runtime = runtime
         self.write = Exporter(runtime.store).write
         self.write_folder = FolderExporter(runtime.store).write
+        self.write_for = partial(write_for, runtime.store)
         self.plan_folder = partial(plan_edits, store=runtime.store)
 
     @cached_property

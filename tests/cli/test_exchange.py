@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from edenmem.cli.commands.data import import_
 from tests.cli.conftest import VISIT, Cli
 
 
@@ -147,6 +148,36 @@ def test_chats_come_with_what_the_command_says_before(cli: Cli, tmp_path: Path) 
     damaged = cli("import", "chat.json", *options)
     assert (damaged.code, "chat.json: cannot be read beyond byte" in damaged.err) == (2, True)
     assert cli("import", "chat.json", *options, "--skip-bad").code == 1
+
+
+def test_a_person_is_asked_for_what_the_file_does_not_say(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "I row."}]')
+    asked: list[str] = []
+
+    def answer(question: str, *_: object, **__: object) -> str:
+        asked.append(question)
+        return "zoe"
+
+    monkeypatch.setattr(import_, "person_is_there", lambda: True)
+    monkeypatch.setattr(import_, "ask_text", answer)
+    monkeypatch.setattr(import_, "confirm", answer)
+    done = cli("import", "chat.json", "--agent", "mira").ok()
+    assert asked == ["user", "Add user zoe?"]
+    assert "imported 1 of 1 session" in done.out
+
+
+def test_facts_are_written_for_another_system(cli: Cli, tmp_path: Path) -> None:
+    done = cli("export", "out.json", "--to", "mem0", "--user", "lena").ok()
+    assert "facts" in done.out
+    assert "left out: " in done.err
+    found = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert {memory["user_id"] for memory in found} == {"lena"}
+    piped = cli.process("export", "-", "--to", "mcp").ok()
+    assert {json.loads(line)["type"] for line in piped.out.splitlines()} == {"entity"}
+    assert cli("export", "x", "--to", "mcp", "--format", "markdown").code == 2
+    assert cli("export", "x", "--to", "mcp", "--type", "fact").code == 2
 
 
 def test_the_memory_of_another_system_is_checked_and_can_be_searched(

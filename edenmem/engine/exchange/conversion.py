@@ -28,6 +28,7 @@ from edenmem.engine.sessions.people import People
 from edenmem.errors import InputError
 from edenmem.models.memory import Fact
 from edenmem.store.protocol.store import Store
+from edenmem.text import tidy
 
 _FACT_FIELDS = frozenset(Fact.__struct_fields__)
 
@@ -202,7 +203,8 @@ class Conversion:
         if not reason:
             return ""
         if len(self.survey.objections) < MAX_PROBLEMS:
-            self.survey.objections.append(Problem(number, reason))
+            shown = reason if secret else f"{reason}: {tidy(content, 8)}"
+            self.survey.objections.append(Problem(number, shown))
         return "items with secrets" if secret else "orders to the agent"
 
     def _is_new(self, kind: str, name: str) -> bool:

@@ -64,13 +64,15 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     """The exported records by type, and ``problems`` (ID, reason) with others.
 
-    ``lost`` are the ranges of rows of a damaged file that cannot be read, by table.
+    ``lost`` are the ranges of rows of a damaged file that cannot be read, by table; ``left_out``
+    counts what another system has no place for, by name.
     """
 
     counts: dict[str, int]
     sha256: str = ""
     lost: tuple[tuple[str, str], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
+    left_out: dict[str, int] = {}
 
     @property
     def records(self) -> int:

@@ -344,7 +344,7 @@ class FolderExporter:
     def _fill(self, folder: Path, request: ExportRequest, counts: dict[str, int]) -> set[Path]:
         written = {_put(folder / "README.md", README)}
         root = folder.resolve()
-        for scope, path, head in self._scopes(request):
+        for scope, path, head in self.scopes(request):
             if not (folder / path).resolve().is_relative_to(root):
                 raise InputError(f"{folder / path} is outside the folder")
             pages = list(self._pages(scope, head))
@@ -355,7 +355,7 @@ class FolderExporter:
         counts["files"] = len(written)
         return written
 
-    def _scopes(self, request: ExportRequest) -> Iterator[tuple[Scope, Path, dict[str, Any]]]:
+    def scopes(self, request: ExportRequest) -> Iterator[tuple[Scope, Path, dict[str, Any]]]:
         """Yield the selected scopes with their folders and front matter."""
         agent_ids = request.agent_ids or tuple(
             dict.fromkeys(summary.scope.agent_id for summary in self._store.memory.scopes())

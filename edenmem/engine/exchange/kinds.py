@@ -1,4 +1,4 @@
-"""Recognize what a file to import contains."""
+"""Recognize what a file to import contains, and name the forms of exports for other programs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edenmem.engine.exchange.files import Source
+
+
+class System(StrEnum):
+    """The form of an export for other programs."""
+
+    MEM0 = "mem0"
+    MCP = "mcp"
+    MARKDOWN = "markdown"
 
 
 class FileKind(StrEnum):

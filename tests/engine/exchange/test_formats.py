@@ -9,18 +9,23 @@ import gzip
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edenmem.engine.exchange.kinds import FileKind, kind_of
+from edenmem.engine.exchange.exporter import ExportRequest
+from edenmem.engine.exchange.kinds import FileKind, System, kind_of
+from edenmem.engine.exchange.systems import write_for
 from edenmem.errors import InputError, NotFoundError
 from edenmem.models.ids import derived_id
+from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import make_agent, make_user
+from tests.support.builders import make_agent, make_fact, make_user
 from tests.support.importing import facts_of, messages_of, source_of, take
+from tests.support.memory import add_facts, consolidate
 
 
 def talk(*nodes: dict[str, Any]) -> dict[str, Any]:
@@ -577,6 +582,37 @@ def test_an_archive_is_read_in_place(town: Store) -> None:
         kind_of(source_of(packed(parts)[:200]))
     with pytest.raises(InputError, match="little content"):
         kind_of(source_of(packed({"conversations.json": b" " * (257 << 20)})))
+
+
+@pytest.mark.parametrize("system", System)
+def test_an_export_for_another_system_comes_back(
+    town: Store, open_store: Callable[[str], Store], system: System
+) -> None:
+    (eve,), (anna,) = town.host.agents(), town.host.find("user", "anna")
+    scopes = Scope.user(eve.id, anna.id), Scope.agent(eve.id)
+    said = {scopes[0]: ["Anna bakes\non Sundays.", "Anna rows."], scopes[1]: ["Cats purr."]}
+    for scope, texts in said.items():
+        add_facts(town, *(make_fact(scope, text) for text in texts))
+    consolidate(town, scopes[0], "Anna is busy.", expected_version=0)
+    raw = io.BytesIO()
+    report = write_for(town, raw, system, ExportRequest())
+    text = raw.getvalue().decode()
+    assert report.counts["fact"] == 3
+    if system is System.MARKDOWN:
+        assert text == (
+            "# eve (agent, eve)\n\n- Cats purr.\n\n"
+            "# anna (user, eve)\n\nAnna is busy.\n\n- Anna bakes on Sundays.\n- Anna rows.\n"
+        )
+        return
+    assert report.left_out == {"texts": 1}
+    other = open_store("sqlite")
+    other.host.add_agent(make_agent("eve"))
+    other.host.add_user(make_user("anna"))
+    taken = take(other, text, user="anna")
+    assert taken.facts.counts == {"fact": {"added": 3}}
+    if system is System.MEM0:
+        assert sorted(fact.content for fact in facts_of(other)) == sorted(said[scopes[0]])
+        assert [fact.content for fact in facts_of(other, None)] == said[scopes[1]]
 
 
 def test_damage_names_the_place_and_nothing_is_half_stored(town: Store) -> None:

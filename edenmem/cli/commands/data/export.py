@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.times import parse_when
+from edenmem.engine.exchange.kinds import System
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.backup import RecordKind
 from edenmem.text import many
@@ -74,11 +76,20 @@ def export(
         typer.Option("--salvage", help="Export what can be read of a damaged SQLite file."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    to: Annotated[
+        System | None,
+        typer.Option(
+            "--to",
+            metavar="SYSTEM",
+            help="Write facts for another program: mem0, mcp (its memory server) or markdown.",
+        ),
+    ] = None,
 ) -> None:
     """Export all memory, or a selection, to a file.
 
     JSON Lines (the default) contain everything, with IDs, vectors, history and audit, for 'edenmem
-    import' on any store. --format markdown writes a folder of texts to read, edit and keep in git.
+    import' on any store. --format markdown writes a folder of texts to read, edit and keep in git;
+    --to markdown one plain file, and --to mem0 or mcp what these systems have.
     Files are private to their owner and appear only when complete. A SQLite store is read in one
     snapshot; MongoDB is read document by document during concurrent writes. --salvage names on
     stderr what it cannot read, and exits with 1 if there is any.
@@ -88,6 +99,7 @@ def export(
     edenmem export mira.jsonl --agent mira --since 30d
     edenmem export facts.jsonl --type fact --scope user --no-vectors
     edenmem export notes --format markdown --agent mira
+    edenmem export memories.json --to mem0
     edenmem export --salvage rest.jsonl
     """
     run = invocation(ctx)
@@ -102,6 +114,8 @@ def export(
     request = _request(run, agent, user, account, scope, type_, since, vectors)
     if salvage and run.out.format is OutputFormat.MARKDOWN:
         raise UsageError("--salvage does not support --format markdown")
+    if to and (salvage or run.out.format is OutputFormat.MARKDOWN):
+        raise UsageError("--to excludes --format and --salvage")
     if target is None:
         raise Missing("FILE")
     if run.out.format is OutputFormat.MARKDOWN:
@@ -115,8 +129,11 @@ def export(
     else:
         sink = open_for_writing(target, compress=compress, force=force, in_use=run.files_in_use)
     with show_progress(run.out) as progress, sink as file:
-        write = run.service.exchange.salvage if salvage else run.service.exchange.write
-        report = write(file, request, progress=lambda done: progress.step("writing", done, 0))
+        exchange = run.service.exchange
+        write = exchange.salvage if salvage else exchange.write
+        if to:
+            write = partial(exchange.write_for, system=to)
+        report = write(file, request=request, progress=lambda n: progress.step("writing", n, 0))
     print_export(run, report, target)
     if report.problems or report.lost:
         raise typer.Exit(ExitCode.SOME_FAILED)
@@ -195,6 +212,9 @@ def print_export(run: Invocation, report: ExportReport, target: str) -> None:
         print_error(f"skipped {len(report.problems) - _SHOWN:,} more", None)
     total = many(report.records, "record")
     parts = ", ".join(count_noun(kind, count) for kind, count in report.counts.items())
+    if report.left_out:
+        listed = ", ".join(f"{name} ({count:,})" for name, count in report.left_out.items())
+        run.out.note(f"left out: {listed}")
     if target == "-":
         run.out.note(f"{total}: {parts}" if parts else total)
         return

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -218,9 +219,12 @@ def _convert(
 ) -> Conversion:
     """Convert a file, say what it has, and ask for what it does not say."""
     convert = partial(run.service.exchange.convert, source, kind, opened)
+    agents = list(islice(run.service.host.agents(), 2))
+    if given.agent is None and len(agents) == 1:
+        given = replace(given, agent=agents[0].username)
     found = convert(given)
     survey, defaults = found.survey, given
-    _print_survey(run, survey, found.facts.unit)
+    _print_survey(run, survey, found.facts.unit, unknown="new" if given.add_missing else "unknown")
     if survey.without_agent:
         defaults = replace(defaults, agent=choose_agent(run, None).username)
     if survey.without_user:
@@ -242,14 +246,14 @@ def _convert(
     return convert(replace(defaults, add_missing=True))
 
 
-def _print_survey(run: Invocation, survey: Survey, unit: str) -> None:
+def _print_survey(run: Invocation, survey: Survey, unit: str, *, unknown: str) -> None:
     counts = ((survey.facts, "fact"), (survey.sessions, "session"), (survey.messages, "message"))
     what = ", ".join(many(count, name) for count, name in counts if count) or "nothing to import"
     if survey.since and survey.until:
         what += f", {survey.since:%Y-%m-%d} to {survey.until:%Y-%m-%d}"
     run.out.note(f"  {what}")
     for title, names in (("agents", survey.agents), ("users", survey.users)):
-        shown = [name if known else f"{name} (unknown)" for name, known in names.items()]
+        shown = [one if known else f"{one} ({unknown})" for one, known in names.items()]
         if shown:
             more = [f"and {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
             run.out.note(f"  {title}: {one_line(', '.join([*shown[:_SHOWN], *more]))}")

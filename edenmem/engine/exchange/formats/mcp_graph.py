@@ -31,7 +31,9 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
                 left_out["entities without observations"] += 1
             tags = [item["entityType"]] if item.get("entityType") else None
             for text in observations:
-                yield number, fact("mcp", f"{name}: {text}", metadata={"entity": name}, tags=tags)
+                says_who = str(text).casefold().startswith(name.casefold())
+                content = text if says_who else f"{name}: {text}"
+                yield number, fact("mcp", content, metadata={"entity": name}, tags=tags)
 
 
 def _words(name: object) -> str:
