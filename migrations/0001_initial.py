@@ -118,6 +118,7 @@ CREATE TABLE cached_contexts (
     xml TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
     built_at INTEGER NOT NULL,
+    shown BLOB NOT NULL,
     PRIMARY KEY (session_id, agent_id)
 ) STRICT, WITHOUT ROWID;
 
@@ -470,6 +471,39 @@ CREATE TABLE daily_use (
     cost REAL NOT NULL,
     PRIMARY KEY (day, holder)
 ) STRICT, WITHOUT ROWID;
+
+-- What left the engine: replies, and the lists that they share. ``keys`` finds the lists of a fact,
+-- reflection, text or scope. ``last_day`` is the start of the day of the last reply.
+CREATE TABLE told_replies (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    agent_id TEXT NOT NULL,
+    session_id TEXT,
+    user_id TEXT,
+    message_id TEXT,
+    context TEXT NOT NULL,
+    found TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    built_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX told_replies_time ON told_replies (at, id);
+CREATE INDEX told_replies_session ON told_replies (session_id, at, id);
+CREATE INDEX told_replies_user ON told_replies (user_id, at, id);
+CREATE INDEX told_replies_agent ON told_replies (agent_id, at, id);
+CREATE INDEX told_replies_context ON told_replies (context);
+CREATE INDEX told_replies_found ON told_replies (found);
+CREATE TABLE told_lists (
+    id TEXT PRIMARY KEY,
+    items BLOB NOT NULL,
+    last_day INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX told_lists_day ON told_lists (last_day);
+CREATE TABLE told_keys (
+    key TEXT NOT NULL,
+    list_id TEXT NOT NULL REFERENCES told_lists (id) ON DELETE CASCADE,
+    PRIMARY KEY (key, list_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX told_keys_list ON told_keys (list_id);
 
 -- Triggers ------------------------------------------------------------------------------------
 

@@ -212,8 +212,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CachedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A cached context, with a fingerprint of its scopes and revisions."""
+    """A cached context, with a fingerprint of its scopes and revisions.
+
+    ``shown`` is the encoded list of its items (see `edenmem.models.told.pack`).
+    """
 
     xml: str
     fingerprint: str
     built_at: datetime
+    shown: bytes = b""

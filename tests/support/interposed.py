@@ -22,6 +22,7 @@ PARTS = frozenset(
         "search",
         "statistics",
         "switches",
+        "told",
         "usage",
         "vectors",
         "walk",

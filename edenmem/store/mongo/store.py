@@ -22,6 +22,7 @@ from edenmem.store.mongo.indexes.indexes import MongoIndexes
 from edenmem.store.mongo.memory.audit_log import MongoAuditLog
 from edenmem.store.mongo.memory.history import MongoHistory
 from edenmem.store.mongo.memory.memory import MongoMemory, MongoPropagation
+from edenmem.store.mongo.memory.told import MongoTold
 from edenmem.store.mongo.search.choice import SearchChoice
 from edenmem.store.mongo.search.search import MongoSearch
 from edenmem.store.mongo.search.slots import Slots
@@ -68,6 +69,7 @@ class MongoStore:
         self.memory = MongoMemory(connection)
         self.history = MongoHistory(connection, self.memory)
         self.log = MongoAuditLog(connection)
+        self.told = MongoTold(connection)
         self.propagation = MongoPropagation(connection)
         self.search = MongoSearch(connection, readiness, slots, choice)
         self.vectors = MongoVectors(connection, slots)

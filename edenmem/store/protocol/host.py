@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # a command loads what it uses
     from edenmem.models.forgetting import Passage
     from edenmem.models.host import Agent, CachedContext, Message, Session, User
     from edenmem.models.integrity import Finding
+    from edenmem.models.told import Note
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 
@@ -103,10 +104,13 @@ class Host(Protocol):
     def set_session_status(self, session_id: str, status: str) -> None:
         """Set the session's status."""
 
-    def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+    def add_messages(
+        self, session_id: str, messages: Sequence[Message], *, note: Note | None = None
+    ) -> int:
         """Insert messages with new IDs, atomically where the store can; return how many were new.
 
-        Also moves the session's last activity forward.
+        Also moves the session's last activity forward. With messages, ``note`` is stored at the
+        same time, without another round trip.
         """
 
     def put_message(self, message: Message) -> None:

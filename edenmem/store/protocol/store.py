@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a command loads what it uses
     from edenmem.store.protocol.memory import Changes, History, Memory, Propagation
     from edenmem.store.protocol.search import Search
     from edenmem.store.protocol.statistics import Statistics
+    from edenmem.store.protocol.told import Told
     from edenmem.store.protocol.vectors import ModelSwitches, Vectors
     from edenmem.store.protocol.walk import Walk
 
@@ -66,6 +67,10 @@ class Store(Protocol):
     @property
     def log(self) -> AuditLog:
         """The log of changes."""
+
+    @property
+    def told(self) -> Told:
+        """Notes of what left the engine."""
 
     @property
     def formations(self) -> Formations:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from edenmem.store.sqlite.memory.history import History
     from edenmem.store.sqlite.memory.log import AuditLog
     from edenmem.store.sqlite.memory.memory import Memory, Propagation
+    from edenmem.store.sqlite.memory.told import Told
     from edenmem.store.sqlite.search.indexes import Indexes
     from edenmem.store.sqlite.search.search import Search
     from edenmem.store.sqlite.search.switches import ModelSwitches
@@ -44,6 +45,7 @@ _MODULES = {
     "changes": "apply.changes",
     "propagation": "memory.memory",
     "log": "memory.log",
+    "told": "memory.told",
     "formations": "formations.formations",
     "usage": "formations.usage",
     "cold": "formations.cold",
@@ -74,6 +76,7 @@ class SqliteStore:
     changes: Changes
     propagation: Propagation
     log: AuditLog
+    told: Told
     formations: Formations
     usage: Usage
     cold: ColdSessions

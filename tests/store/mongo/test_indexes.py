@@ -44,6 +44,7 @@ from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter, Question
 from edenmem.models.switch import SwitchPhase, VectorSwitch
+from edenmem.models.told import Shown, make_note
 from edenmem.store import protocol
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collections
@@ -102,6 +103,7 @@ RESIDUAL = {
     "memory2_history": {"action", "agent_id", "scope", "owner"},
     "memory2_audit": {"agent_id", "action", "actor.command", "status", "$or"},
     "memory2_formations": {"status", "agent_id", "$or"},
+    "memory2_told": {"agent_id", "session_id", "user_id"},
 }
 
 #: Fields that a filter must keep when residual conditions are left out: never the whole share of an
@@ -256,6 +258,24 @@ def _use_everything(store: Store) -> None:
     store.host.set_session_status(session.id, "paused")
     messages = make_messages(session, 6)
     store.host.add_messages(session.id, messages)
+    shown = Shown("fact", new_id(), 1, Scope.user(agent.id, user.id))
+    note = make_note(
+        "search", at=NOW, agent_id=agent.id, session_id=session.id, user_id=user.id, found=[shown]
+    )
+    assert note is not None
+    store.told.add([note])
+    store.told.lists(note.reply.lists)
+    for filters in (
+        {"session_id": session.id},
+        {"agent_id": agent.id},
+        {"agent_id": agent.id, "user_ids": [user.id]},
+        {"agent_id": agent.id, "user_ids": [user.id], "session_id": session.id},
+        {"keys": [shown.id]},
+        {"keys": [shown.id], "agent_id": agent.id, "user_ids": [user.id]},
+        {"reply_id": note.reply.id},
+    ):
+        store.told.replies(**filters)
+    store.told.prune(NOW)
     store.host.put_message(messages[0])
     list(store.host.messages(session.id))
     list(store.host.messages(session.id, newest=2))
@@ -554,6 +574,7 @@ DAILY = (
     "memory",
     "propagation",
     "search",
+    "told",
     "usage",
 )
 

@@ -34,6 +34,10 @@ FORGETTINGS = "memory2_forgettings"
 #: Forgotten messages, which searches for source words skip: IDs.
 FORGOTTEN_MESSAGES = "memory2_forgotten_messages"
 
+#: Replies, and the lists of what they were given: IDs and versions, no texts.
+TOLD = "memory2_told"
+TOLD_LISTS = "memory2_told_lists"
+
 #: Access tokens: names, digests and the IDs that they are limited to.
 TOKENS = "memory2_tokens"
 #: Daily usage: hashes and counts.
@@ -215,6 +219,15 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     ),
     Index(FORMATIONS, "edenmem_formation_status", (("status", 1), ("created_at", -1), ("_id", -1))),
     Index(FORGETTINGS, "edenmem_forgetting_blocks", _asc("blocks")),
+    Index(FORGETTINGS, "edenmem_forgetting_closed", _asc("closed_at")),
+    Index(TOLD, "edenmem_told_time", (("at", -1), ("_id", -1))),
+    Index(TOLD, "edenmem_told_session", (("session_id", 1), ("at", -1), ("_id", -1))),
+    Index(TOLD, "edenmem_told_user", (("user_id", 1), ("at", -1), ("_id", -1))),
+    Index(TOLD, "edenmem_told_agent", (("agent_id", 1), ("at", -1), ("_id", -1))),
+    Index(TOLD, "edenmem_told_context", (("context", 1), ("at", -1), ("_id", -1))),
+    Index(TOLD, "edenmem_told_found", (("found", 1), ("at", -1), ("_id", -1))),
+    Index(TOLD_LISTS, "edenmem_told_keys", _asc("keys")),
+    Index(TOLD_LISTS, "edenmem_told_day", _asc("last_day")),
     Index(COLD, "edenmem_cold_activity", _asc("settled", "activity", "_id")),
     Index(USAGE, "edenmem_usage_time", (("at", -1),)),
     Index(USAGE, "edenmem_usage_agent", (("agent_id", 1), ("at", -1))),

@@ -157,6 +157,10 @@ class Connection:
     forgettings = _Named(names.FORGETTINGS)
     #: Forgotten messages, which searches for source words skip.
     forgotten_messages = _Named(names.FORGOTTEN_MESSAGES)
+    #: Replies, and the versions of memory that they were given.
+    told = _Named(names.TOLD)
+    #: The lists of items that replies share.
+    told_lists = _Named(names.TOLD_LISTS)
     #: Access tokens.
     tokens = _Named(names.TOKENS)
     #: Usage by day.

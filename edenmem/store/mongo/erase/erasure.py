@@ -43,6 +43,7 @@ from edenmem.store.mongo.erase.settlement import find_unsettled, settle_session
 from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.host.host import find_messages_by
 from edenmem.store.mongo.memory.history import audit_document
+from edenmem.store.mongo.memory.told import count_replies, erase_items, erase_told
 from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.sources import SOURCES, narrow
 from edenmem.store.protocol.formations import Formations
@@ -52,7 +53,7 @@ _AT_ONCE = 500
 
 #: Kinds of removed data.
 _VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
-_DERIVED = "derived reflections"
+_DERIVED, _REPLIES = "derived reflections", "notes of replies"
 
 #: Audit entries with content to empty.
 _FULL: Filter = {
@@ -142,6 +143,7 @@ class MongoErasure:
             _DERIVED: 0,
             "formations (emptied)": sum(1 for _ in find_unsettled(self._db, traces)),
             "cached contexts": sum(self._db.sessions.count(filter) for filter in contexts),
+            _REPLIES: count_replies(self._db, traces),
         }
         for part in id_parts(derived):
             about = {"target_type": "reflection", "target_id": {"$in": part}}
@@ -274,6 +276,7 @@ class MongoErasure:
             removed[_ENTRIES] += self._empty_audit(filter, mark)
         for collection in (self._db.facts, self._db.reflections):
             self._unrelate(collection, traces, users_mark(run))
+        removed[_REPLIES] += erase_told(self._db, traces)
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}
 
@@ -353,7 +356,8 @@ class MongoErasure:
         self._erase_past([document["_id"] for document in documents], mark, removed)
 
     def _erase_past(self, ids: Sequence[Any], mark: str, removed: Counter[str]) -> None:
-        """Remove the history of targets, and empty their audit entries."""
+        """Remove the history of targets and notes of them, and empty their audit entries."""
+        erase_items(self._db, [str(each) for each in ids])
         for kind in ("fact", "reflection"):
             removed[_VERSIONS] += self._db.history.delete_many(
                 {"target_type": kind, "target_id": {"$in": ids}}

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from edenmem.models.forgetting import Passage
 from edenmem.models.host import CachedContext
@@ -42,7 +41,7 @@ class MongoContexts:
         if document is None:
             return None
         kept = sub_document(sub_document(document.get(_OURS)).get(agent_id))
-        ours = _context(kept.get("xml"), kept.get("fingerprint"), codec.moment(kept.get("at")))
+        ours = _context(kept.get("xml"), kept.get("fingerprint"), kept)
         if codec.text_ids(document.get("agents"))[:1] != (agent_id,):
             return ours
         theirs = _from_platform(sub_document(document.get("memory_context")))
@@ -61,11 +60,20 @@ class MongoContexts:
             fields = {
                 _XML: context.xml,
                 _TIME: context.built_at,
-                _FINGERPRINT: {"value": context.fingerprint, "at": context.built_at},
+                _FINGERPRINT: {
+                    "value": context.fingerprint,
+                    "at": context.built_at,
+                    "shown": context.shown,
+                },
             }
             set_in_context(self._db, session_id, "$set", fields)
             return
-        kept = {"xml": context.xml, "fingerprint": context.fingerprint, "at": context.built_at}
+        kept = {
+            "xml": context.xml,
+            "fingerprint": context.fingerprint,
+            "at": context.built_at,
+            "shown": context.shown,
+        }
         self._db.sessions.update_one(key, {"$set": {f"{_OURS}.{agent_id}": kept}})
 
     def cached_texts(self) -> Iterator[Passage]:
@@ -120,10 +128,13 @@ def _from_platform(fields: Document) -> CachedContext | None:
     built_at = codec.moment(fields.get(_TIME))
     if built_at is None or codec.moment(ours.get("at")) != built_at:
         return None
-    return _context(fields.get(_XML), ours.get("value"), built_at)
+    return _context(fields.get(_XML), ours.get("value"), ours)
 
 
-def _context(xml: object, fingerprint: object, at: datetime | None) -> CachedContext | None:
+def _context(xml: object, fingerprint: object, kept: Document) -> CachedContext | None:
+    at, shown = codec.moment(kept.get("at")), kept.get("shown")
     if not isinstance(xml, str) or not isinstance(fingerprint, str) or at is None:
         return None
-    return CachedContext(xml=xml, fingerprint=fingerprint, built_at=at)
+    if not isinstance(shown, bytes):
+        return None
+    return CachedContext(xml=xml, fingerprint=fingerprint, built_at=at, shown=shown)

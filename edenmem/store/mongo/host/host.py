@@ -23,6 +23,7 @@ from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Session, User, owner_of
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.integrity import Finding
+from edenmem.models.told import Note
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
@@ -42,6 +43,7 @@ from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.mongo.host.references import find, find_by_prefix
 from edenmem.store.mongo.memory.overview import agents_with_memory
+from edenmem.store.mongo.memory.told import add_notes
 from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.protocol.store import batched
 
@@ -324,10 +326,22 @@ class MongoHost:
 
     # -- messages ----------------------------------------------------------------------------
 
-    def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+    def add_messages(
+        self, session_id: str, messages: Sequence[Message], *, note: Note | None = None
+    ) -> int:
         for message in messages:
             if reason := _oversize(message):
                 raise InputError(f"message {message.id}: {reason}")
+        if note is None or not messages:
+            return self._insert(session_id, messages)
+        both = [partial(self._insert, session_id, messages), partial(self._add_note, note)]
+        return self._db.run_all(both)[0]
+
+    def _add_note(self, note: Note) -> int:
+        add_notes(self._db, [note])
+        return 0
+
+    def _insert(self, session_id: str, messages: Sequence[Message]) -> int:
         added = 0
         for batch in batched(messages, _INSERT_BATCH):
             documents = [host_codec.message_document(message) for message in batch]

@@ -36,7 +36,7 @@ from edenmem.store.sqlite.core import scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
 from edenmem.store.sqlite.formations.formations import insert_formation
-from edenmem.store.sqlite.memory import facts, log
+from edenmem.store.sqlite.memory import facts, log, told
 from edenmem.store.sqlite.walk.sources import (
     BY_SUBJECT,
     FROM_SUBJECT,
@@ -47,7 +47,7 @@ from edenmem.store.sqlite.walk.sources import (
 
 #: Kinds of removed data, also named by `count_traces`.
 _VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
-_DERIVED = "derived reflections"
+_DERIVED, _REPLIES = "derived reflections", "notes of replies"
 #: Facts and reflections in one transaction.
 _AT_ONCE = 500
 
@@ -137,6 +137,7 @@ class Erasure(Part):
                 f"SELECT count(*) FROM cached_contexts WHERE agent_id {AMONG}",
                 (json_array(traces.agents),),
             ).fetchone()
+            counts[_REPLIES] = told.count_replies(connection, traces)
             about = f"target_type = 'reflection' AND target_id {AMONG}"
             for kind, rows in (
                 (_DERIVED, f"reflections WHERE id {AMONG}"),
@@ -246,6 +247,8 @@ class Erasure(Part):
             removed[kind] += self._write(statement, values)
         for kind in ("fact", "reflection"):
             self._unrelate(kind, traces, users_mark(run))
+        with self._db.writing() as connection:
+            removed[_REPLIES] += told.erase_told(connection, traces)
         removed["cached contexts"] += self._write(
             f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
         )
@@ -442,7 +445,8 @@ def _erase_past(
     mark: str,
     removed: Counter[str],
 ) -> None:
-    """Remove the history of targets, and empty their audit entries."""
+    """Remove the history of targets and notes of them, and empty their audit entries."""
+    told.erase_items(connection, ids)
     among, values = f"target_id {AMONG} AND target_type = ?", (json_array(ids), kind)
     gone = connection.execute(f"DELETE FROM history WHERE {among}", values)
     removed[_VERSIONS] += gone.rowcount

@@ -18,21 +18,31 @@ class Contexts(Part):
 
     def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
         row = self._fetch_one(
-            "SELECT xml, fingerprint, built_at FROM cached_contexts"
+            "SELECT xml, fingerprint, built_at, shown FROM cached_contexts"
             " WHERE session_id = ? AND agent_id = ?",
             (session_id, agent_id),
         )
-        return CachedContext(xml=row[0], fingerprint=row[1], built_at=time(row[2])) if row else None
+        if row is None:
+            return None
+        xml, fingerprint, built_at, shown = row
+        return CachedContext(xml=xml, fingerprint=fingerprint, built_at=time(built_at), shown=shown)
 
     def cache_context(
         self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
     ) -> None:
         with self._db.writing(durable=False) as connection:
             connection.execute(
-                "INSERT INTO cached_contexts VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT (session_id, agent_id) DO UPDATE SET xml = excluded.xml,"
-                " fingerprint = excluded.fingerprint, built_at = excluded.built_at",
-                (session_id, agent_id, context.xml, context.fingerprint, to_ms(context.built_at)),
+                "INSERT OR REPLACE INTO cached_contexts"
+                " (session_id, agent_id, xml, fingerprint, built_at, shown)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    session_id,
+                    agent_id,
+                    context.xml,
+                    context.fingerprint,
+                    to_ms(context.built_at),
+                    context.shown,
+                ),
             )
 
     def cached_texts(self) -> Iterator[Passage]:

@@ -46,6 +46,7 @@ from edenmem.store.sqlite.host.rows import (
 
 if TYPE_CHECKING:
     from edenmem.models.backup import StoredUser
+    from edenmem.models.told import Note
 
 _content_values = MESSAGES.encoder("content", "tool_calls")
 (_CREATED_AT,) = MESSAGES.places("created_at")
@@ -243,7 +244,9 @@ class Host(Part):
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+    def add_messages(
+        self, session_id: str, messages: Sequence[Message], *, note: Note | None = None
+    ) -> int:
         if not messages:
             return 0
         rows = [
@@ -260,6 +263,10 @@ class Host(Part):
                 " WHERE id = ?2",
                 (max(to_ms(message.created_at) for message in messages), session_id),
             )
+            if note is not None:
+                from edenmem.store.sqlite.memory.told import add_notes
+
+                add_notes(connection, [note])
         return added
 
     def put_message(self, message: Message) -> None:
