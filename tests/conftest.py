@@ -111,6 +111,19 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield home
 
 
+@pytest.fixture(autouse=True)
+def _no_late_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write notes of replies when a service is closed, never after the end of a test."""
+    monkeypatch.setattr("edenmem.engine.runtime.told.Timer", _NoTimer)
+
+
+class _NoTimer:
+    daemon = False
+
+    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+        self.start = self.cancel = lambda: None
+
+
 @pytest.fixture
 def clock() -> FixedClock:
     """Return a clock with the fixed time `builders.NOW`."""

@@ -263,7 +263,7 @@ class ContextScreen(ModalScreen[None]):
     async def show_context(self, session: Session) -> None:
         """Build a context like `edenmem context`, without writing the cache."""
         building = self._service.assemble_context(
-            session.id, agent_id=self._agent_id, recall=self._recall, keep=False
+            session.id, agent_id=self._agent_id, recall=self._recall, keep=False, told=False
         )
         report = await guard(self.app, building)
         if report is not None:

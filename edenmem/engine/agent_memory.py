@@ -26,6 +26,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.models.told import shown_facts
 
 if TYPE_CHECKING:
     from edenmem.engine.context.builder import ContextBuilder
@@ -109,7 +110,9 @@ class AgentMemory:
         """
         texts = (queries,) if isinstance(queries, str) else queries
         access = await in_thread(self._access)
-        return await self._searcher.search(texts, access.view.reads, top_k=top_k, explain=explain)
+        report = await self._searcher.search(texts, access.view.reads, top_k=top_k, explain=explain)
+        self._note([hit.fact for hit in report.hits], access.view)
+        return report
 
     async def context(
         self, *, message: str | None = None, recall: RecallMode | None = None
@@ -121,16 +124,15 @@ class AgentMemory:
             recall: "off", "heuristic", "llm" or "always" (None: ``context.recall``).
         """
         access = await in_thread(self._access)
-        is_stored = self.session_id is not None
         return await self._contexts.build(
             access.session,
             access.agent,
             speaker=self.user_id,
             message=message,
             recall=recall,
-            force_refresh=not is_stored,
-            keep=is_stored,
             own_only=self._own_only,
+            told=True,
+            is_stored=self.session_id is not None,
         )
 
     async def facts(self, *, limit: int = 20, containing: str = "") -> list[Fact]:
@@ -225,6 +227,15 @@ class AgentMemory:
 
     # -- in a thread ---------------------------------------------------------------------------
 
+    def _note(self, facts: Sequence[Fact], view: SessionView) -> None:
+        """Note what the agent gets."""
+        self._runtime.note_search(
+            shown_facts(facts),
+            agent_id=self.agent_id,
+            session_id=self.session_id,
+            user_id=self.user_id or (view.user.id if view.user else None),
+        )
+
     def _access(self) -> _Access:
         agent = lookups.existing_agent(self._store, self.agent_id)
         if self.session_id is not None:
@@ -238,10 +249,12 @@ class AgentMemory:
         return _Access(agent=agent, session=session, view=view)
 
     def _facts(self, limit: int, wanted: str) -> list[Fact]:
-        reads = self._access().view.reads
-        scopes = tuple(scope for scope in reads if scope.kind is not ScopeKind.SESSION)
+        view = self._access().view
+        scopes = tuple(scope for scope in view.reads if scope.kind is not ScopeKind.SESSION)
         found = self._store.memory.facts(FactFilter(scopes=scopes), limit=None if wanted else limit)
-        return list(islice((each for each in found if wanted in each.content.casefold()), limit))
+        listed = list(islice((each for each in found if wanted in each.content.casefold()), limit))
+        self._note(listed, view)
+        return listed
 
     def _why(self, fact_id: str) -> FactOrigin:
         view = self._access().view
@@ -251,6 +264,7 @@ class AgentMemory:
             raise _unknown(fact_id) from None
         if found.fact.home not in view.reads:
             raise _unknown(fact_id)
+        self._note([found.fact], view)
         sources = (found.source, *found.other_sources)
         shown = [each for each in sources if self._took_part(each, view)]
         messages = tuple(message for each in shown for message in each.messages)

@@ -159,6 +159,7 @@ class MemoryHit(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     content: str
     at: datetime | None
+    version: int = 0
     score: float = 0.0
     unconfirmed: str = ""
 

@@ -37,6 +37,7 @@ from edenmem.errors import UsageError
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.ids import is_id, utc_now
 from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.told import shown_facts
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from edenmem.engine.consolidation.consolidator import Consolidator
     from edenmem.engine.context.builder import ContextBuilder
     from edenmem.engine.context.recall import RecallMode
+    from edenmem.engine.context.told import ToldReader
     from edenmem.engine.edits.editor import Editor
     from edenmem.engine.edits.near_duplicates import FactMerger
     from edenmem.engine.edits.reviewer import Reviewed
@@ -289,7 +291,8 @@ class MemoryService:
                 await provider.close()
 
     def close_store(self) -> None:
-        """Close the store. Blocks."""
+        """Write the notes that wait, and close the store. Blocks."""
+        self._runtime.told.flush(is_last=True)
         self._store.database.close()
 
     @property
@@ -322,6 +325,7 @@ class MemoryService:
         as_of: datetime | None = None,
         keep: bool = True,
         own_only: bool = False,
+        told: bool = True,
     ) -> ContextReport:
         """Build the memory for an agent's prompt, as XML with its sources.
 
@@ -343,6 +347,8 @@ class MemoryService:
             keep: Cache a new context. A context that ``user_id`` changes is never cached.
             own_only: For a reader who may see the user's memory only: leave out group and session
                 memory, and recall only for ``message``.
+            told: Note what the agent gets; off for an operator's look. The contexts of
+                earlier times are never noted.
 
         Raises:
             NotFoundError: the session does not exist, or the agent is not part of it.
@@ -359,6 +365,7 @@ class MemoryService:
             as_of=as_of,
             keep=keep,
             own_only=own_only,
+            told=told,
         )
 
     async def get_memory_context(
@@ -380,6 +387,7 @@ class MemoryService:
             recall=recall,
             force_refresh=force_refresh,
             measured=False,
+            told=True,
         )
         return report.xml
 
@@ -772,6 +780,8 @@ class MemoryService:
                 words only; ``session_id`` adds the scope of the session.
             **options: See `SearchOptions`.
 
+        The results are not noted as told: the caller may be an operator.
+
         Raises:
             NotFoundError: the agent or a shard does not exist.
             ScopeError: a requested kind needs a user, group or session.
@@ -858,7 +868,14 @@ class MemoryService:
         )
         speaker = await self._speaker(user_id)
         view = await in_thread(current_view, self._store, session, agents[0], speaker=speaker)
-        return await self._searcher.search(queries, view.reads, top_k=top_k)
+        report = await self._searcher.search(queries, view.reads, top_k=top_k)
+        self._runtime.note_search(
+            shown_facts([hit.fact for hit in report.hits]),
+            agent_id=agents[0].id,
+            session_id=session.id,
+            user_id=speaker or (view.user.id if view.user else None),
+        )
+        return report
 
     async def all_about(
         self,
@@ -1015,6 +1032,13 @@ class MemoryService:
         from edenmem.engine.seals.sealer import Sealer
 
         return Sealer(self._runtime)
+
+    @cached_property
+    def told(self) -> ToldReader:
+        """Find the replies that had a memory."""
+        from edenmem.engine.context.told import ToldReader
+
+        return ToldReader(self._runtime, lambda: self._contexts)
 
     @cached_property
     def setup(self) -> Setup:

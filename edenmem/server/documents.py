@@ -18,6 +18,7 @@ from edenmem.errors import ConflictError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.told import Reply, ReplyKind, ShownKind
 from edenmem.server.access import CALLER_KEY, Caller
 from edenmem.server.problems import Refused, problem_responses
 
@@ -226,6 +227,40 @@ class ContextDocument(BaseModel):
     queries: list[str]
 
 
+class ReplyDocument(BaseModel):
+    """A context, search or chat that was given memory; chats name the answered message."""
+
+    id: str
+    at: datetime
+    kind: ReplyKind
+    agent_id: str
+    session_id: str | None
+    user_id: str | None
+    message_id: str | None
+
+
+class ToldItemDocument(BaseModel):
+    """An item of a reply, as it was then, and what happened to it since.
+
+    A forgotten item has only its kind. ``version_now`` is 0 if it was removed."""
+
+    kind: ShownKind
+    id: str
+    scope: ScopeKind | None
+    version: int
+    version_now: int
+    state: Literal["same", "changed", "removed", "forgotten", "unknown"]
+    content: str
+
+
+class ToldDocument(BaseModel):
+    """A reply, the memory that it was given, and the context as the agent saw it, as XML."""
+
+    reply: ReplyDocument
+    items: list[ToldItemDocument]
+    context: str
+
+
 class EntryDocument(BaseModel):
     """A change of memory: its actor and command, and the documents before and after it."""
 
@@ -323,6 +358,11 @@ def _fact_fields(fact: Fact, caller: Caller) -> dict[str, Any]:
         "session_id": fact.session_id if shows_sources else None,
         "source_message_ids": list(sources),
     }
+
+
+def reply_document(reply: Reply) -> ReplyDocument:
+    """Return the document of a reply."""
+    return ReplyDocument(**{name: getattr(reply, name) for name in ReplyDocument.model_fields})
 
 
 def reflection_document(reflection: Reflection) -> ReflectionDocument:

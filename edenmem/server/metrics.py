@@ -32,6 +32,7 @@ class Metrics:
         tokens: Tokens used by chats, by direction.
         chats_waiting: Chats that wait for the store.
         chats_lost: Chats that were forwarded and not stored, by reason.
+        notes_lost: Notes of replies that could not be written.
     """
 
     def __init__(self) -> None:
@@ -77,6 +78,9 @@ class Metrics:
             "Chats that were forwarded and not stored.",
             ("reason",),
             registry=registry,
+        )
+        self.notes_lost = Gauge(
+            "edenmem_notes_lost", "Notes of replies that could not be written.", registry=registry
         )
 
     def count(self, scope: Any, status: int, seconds: float) -> None:

@@ -10,14 +10,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BeforeValidator
 
-from edenmem.engine.reports import MemoryKind
+from edenmem.engine.reports import MemoryHit, MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.search.request import check_callers_recipe
 from edenmem.errors import NotFoundError
 from edenmem.models.host import Agent
-from edenmem.models.ids import as_utc
+from edenmem.models.ids import as_utc, is_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.models.told import Shown, shown_facts
 from edenmem.server.documents import (
     BODY_ERRORS,
     ERRORS,
@@ -37,12 +38,16 @@ from edenmem.server.documents import (
     Page,
     PassageDocument,
     RepeatableRoute,
+    ReplyDocument,
     SearchDocument,
+    ToldDocument,
+    ToldItemDocument,
     check_etag,
     entry_document,
     fact_document,
     hit_document,
     page,
+    reply_document,
     scope_of,
     set_etag,
 )
@@ -127,6 +132,8 @@ async def search(
         recipe=recipe,
         explain=explain,
     )
+    shown = [*shown_facts(hit.fact for hit in report.hits), *map(_shown, report.passages)]
+    reach.service.told.note_search(shown, agent_id=chosen.id, session_id=None, user_id=account)
     return SearchDocument(
         queries=list(report.queries),
         recipe=report.recipe,
@@ -150,6 +157,12 @@ async def search(
         ],
         notices=list(report.notices),
     )
+
+
+def _shown(passage: MemoryHit) -> Shown:
+    """Return what is noted of a reflection, or of a paragraph of a text."""
+    id = "" if passage.kind == "text" else passage.id
+    return Shown(passage.kind, id, passage.version, passage.scope)
 
 
 def _check_group(reach: Reach, group: str | None) -> None:
@@ -341,6 +354,71 @@ async def context(
         recall=report.recall,
         queries=[] if own_only else list(report.queries),  # a model's may quote other people
     )
+
+
+@router.get("/told", summary="List replies that were given memory")
+async def list_told(
+    reach: Reading,
+    agent: OptionalName = None,
+    user: OptionalName = None,
+    session: Annotated[str | None, Query(pattern="^[0-9a-f]{24}$")] = None,
+    memory: Annotated[str | None, Query(pattern="^[0-9a-f]{24}$")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[ReplyDocument]:
+    """Return the contexts, searches and chats that were given memory, newest first.
+
+    ``session`` and ``memory`` are IDs: only replies of that session, and only replies that were
+    given that fact or reflection. A user's token sees replies to that user."""
+
+    def read() -> Page[ReplyDocument]:
+        chosen = reach.agent(agent)
+        account = reach.account(chosen, user)
+        replies = reach.service.told.replies(
+            agent_id=chosen.id,
+            user_ids=reach.service.host.person(account).ids if account else None,
+            session_id=session,
+            keys=[memory] if memory else None,
+            limit=None if cursor else limit + 1,
+        )
+        return page(replies, lambda one: (one.at, one.id), reply_document, limit, cursor)
+
+    return await in_thread(read)
+
+
+@router.get("/told/{reply_id}", summary="Read what a reply was given")
+async def read_told(reply_id: Named, reach: Reading) -> ToldDocument:
+    """Return the memory that a reply was given, as the agent saw it.
+
+    Chats have the ID in the header ``X-Edenmem-Told``. What a user's token may not read is left
+    out."""
+
+    def read() -> ToldDocument:
+        caller = reach.caller
+        found = reach.service.told.replies(reply_id=reply_id) if is_id(reply_id) else []
+        if not found or not caller.may_reach_agent(found[0].agent_id):
+            raise NotFoundError("reply not found")
+        if caller.user_id is not None and found[0].user_id not in caller.accounts:
+            raise NotFoundError("reply not found")
+        told = reach.service.told.as_told(found[0], may_read=caller.may_read)
+        return ToldDocument(
+            reply=reply_document(told.reply),
+            items=[
+                ToldItemDocument(
+                    kind=one.kind,
+                    id=one.id,
+                    scope=one.scope.kind if one.scope else None,
+                    version=one.version,
+                    version_now=one.version_now,
+                    state=one.state,
+                    content=one.content,
+                )
+                for one in told.items
+            ],
+            context=told.context.xml,
+        )
+
+    return await in_thread(read)
 
 
 @router.get("/log", summary="List changes")

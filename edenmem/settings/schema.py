@@ -416,6 +416,13 @@ class ColdSettings(_Section, frozen=True, kw_only=True):
     """Consecutive sessions that fail because of an outage before the run stops."""
 
 
+class ToldSettings(_Section, frozen=True, kw_only=True):
+    """Notes of which memory each reply was given: IDs and versions, no texts."""
+
+    days: NotNegative = 90
+    """Days to keep the notes (0 = note nothing). A cold run removes older ones."""
+
+
 class BackupSettings(_Section, frozen=True, kw_only=True):
     """Scheduled backups."""
 
@@ -509,6 +516,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     search: SearchSettings = SearchSettings()
     scopes: ScopesSettings = ScopesSettings()
     cold: ColdSettings = ColdSettings()
+    told: ToldSettings = ToldSettings()
     backup: BackupSettings = BackupSettings()
     server: ServerSettings = ServerSettings()
 

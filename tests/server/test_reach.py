@@ -139,6 +139,8 @@ ROUTES = [
         "GET", "/api/sessions", params={"agent": "mira", "user": "lena"},
         unknown={"user": "nobody"},
     ),
+    Route("GET", "/api/told", params={"agent": "mira", "user": "lena"}, unknown={"user": "x"}),
+    Route("GET", "/api/told/{reply_id}", {"reply_id": names.REPLY}, unknown={"reply_id": NOTHING}),
     Route("GET", "/api/log", params={"agent": "mira", "user": "lena"}, unknown={"user": "nobody"}),
     # The numbers of the process, which every caller may read.
     Route("GET", "/metrics", tomas=200, unknown={}),

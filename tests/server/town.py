@@ -16,6 +16,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
+from edenmem.models.told import Shown, make_note, pack
 from edenmem.server.app import create_app
 from edenmem.settings.schema import SearchSettings, ServerSettings, Settings
 from edenmem.store.protocol.store import Store
@@ -40,6 +41,8 @@ SHARD = "d" * 24
 VISIT, MEETING = "c" * 24, "c1" * 12
 #: The entry of the log of Lena's fact.
 ENTRY = "ab" * 12
+#: The note of a reply to Lena.
+REPLY = "ac" * 12
 #: An id of nothing.
 NOTHING = "9" * 24
 
@@ -122,6 +125,14 @@ def fill(store: Store) -> None:
             at=now,
         )
     )  # fmt: skip
+
+    items = [Shown("fact", id, 1, scope) for id, scope in ((LENAS_FACT, lena), (GROUP_FACT, group))]
+    note = make_note(
+        "chat", at=now, agent_id=MIRA, session_id=VISIT, user_id=LENA, context=pack(items)
+    )
+    assert note is not None
+    reply = msgspec.structs.replace(note.reply, id=REPLY)
+    store.told.add([msgspec.structs.replace(note, reply=reply)])
 
 
 class Town:

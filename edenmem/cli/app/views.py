@@ -6,7 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.app.told import key_of, note_seen
 from edenmem.cli.terminal.tables import Column, format_amount, format_cell, format_cost
 from edenmem.engine.history.descriptions import describe_doubt as describe_doubt
 from edenmem.engine.history.descriptions import describe_rejection
@@ -158,7 +161,18 @@ def print_edits(
             run.out.line(edit_line(report, verbs=verbs, target=target))
 
     run.out.report(reports, show, data=edit_data)
+    note_seen(run, map(_told_key, reports))
     note_undo(run, reports)
+
+
+def _told_key(report: EditReport) -> str:
+    """Return the key of what a report changes in the notes of replies, or ""."""
+    before, scope = report.before, None
+    if before is None or before == report.after:
+        return ""
+    if report.target_type == "consolidation":
+        scope = msgspec.convert(before, Consolidation).home
+    return key_of(report.target_type, report.target_id, scope)
 
 
 def note_undo(run: Invocation, reports: Sequence[EditReport]) -> None:

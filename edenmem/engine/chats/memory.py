@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
-from edenmem.engine.chats.sessions import ChatTurn
-from edenmem.engine.context.builder import ContextBuilder
+from edenmem.engine.chats.sessions import ChatRequest, ChatTurn
+from edenmem.engine.context.builder import ContextBuilder, Standing
 from edenmem.engine.context.recall import Recaller, RecallMode, recall_queries
 from edenmem.engine.context.xml import EMPTY, fact_line, item
 from edenmem.engine.reports import SearchHit
@@ -15,6 +17,7 @@ from edenmem.engine.scopes.visibility import SessionView
 from edenmem.engine.search.searcher import Searcher
 from edenmem.models.host import Agent
 from edenmem.models.search import FactFilter
+from edenmem.models.told import Note, make_note, shown_facts
 
 #: Introduction of the context in a system message.
 _ABOUT_CONTEXT = (
@@ -41,6 +44,14 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     score_threshold: float = 0.0
 
 
+class Added(NamedTuple):
+    """The memory added to a chat: two texts, "" for none, and the note of what was added."""
+
+    context: str
+    facts: str
+    note: Note | None
+
+
 class ChatMemory:
     """Fetches the memory of a chat request. Each method is a stage that the caller may skip."""
 
@@ -50,16 +61,15 @@ class ChatMemory:
         self._recaller = Recaller(runtime, searcher=None)
         self._contexts = ContextBuilder(runtime, recaller=self._recaller)
 
-    async def context(self, turn: ChatTurn) -> str:
-        """Return the standing context for a system message, or "" without memory.
+    async def context(self, turn: ChatTurn) -> Standing:
+        """Return the standing context for a system message.
 
         Raises:
             StoreError: the store is unavailable.
         """
-        xml = await in_thread(
+        return await in_thread(
             self._contexts.build_standing, turn.session, turn.view, is_new=turn.is_new
         )
-        return "" if xml == EMPTY else f"{_ABOUT_CONTEXT}\n{xml}"
 
     async def has_facts(self, view: SessionView) -> bool:
         """Return whether a search in the session's view can find anything.
@@ -115,14 +125,35 @@ class ChatMemory:
         ids = [hit.fact.id for hit in hits]
         self._runtime.store.changes.track_access(ids, self._runtime.clock())
 
-    def render(self, hits: list[SearchHit], context: str) -> str:
-        """Return the facts that are not in the context, for the last message, or ""."""
+    def render(
+        self, asked: ChatRequest, turn: ChatTurn, context: Standing, hits: list[SearchHit]
+    ) -> Added:
+        """Return the texts to add, with the facts that are not in the context, and the note."""
         now = self._runtime.clock()
-        new = [hit.fact for hit in hits if f" {item(hit.fact.content)} (" not in context]
-        if not new:
-            return ""
-        lines = "\n".join(fact_line(fact, now) for fact in new)
-        return f"{_ABOUT_FACTS}\n<RetrievedMemories>\n{lines}\n</RetrievedMemories>"
+        new = [hit.fact for hit in hits if f" {item(hit.fact.content)} (" not in context.xml]
+        lines = "".join(f"{fact_line(fact, now)}\n" for fact in new)
+        note = None
+        if self._runtime.told.is_on:
+            note = make_note(
+                "chat",
+                at=now,
+                agent_id=asked.agent.id,
+                session_id=turn.session.id,
+                user_id=asked.user.id if asked.user else None,
+                message_id=turn.asked or None,
+                context=context.shown,
+                built_at=context.built_at,
+                found=shown_facts(new),
+            )
+        return Added(
+            context="" if context.xml == EMPTY else f"{_ABOUT_CONTEXT}\n{context.xml}",
+            facts=lines and f"{_ABOUT_FACTS}\n<RetrievedMemories>\n{lines}</RetrievedMemories>",
+            note=note,
+        )
+
+    def note(self, note: Note) -> None:
+        """Note what a chat that is not stored was given."""
+        self._runtime.told.add(note)
 
     def _weighted(self, weight: float) -> Runtime:
         settings = self._runtime.settings

@@ -36,6 +36,7 @@ from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.forgetting import Subject, block
 from edenmem.models.host import STORED, Agent, Message, Session, ToolCall, User, owner_of
 from edenmem.models.ids import derived_id, is_id
+from edenmem.models.told import Note
 
 _STEP = timedelta(milliseconds=1)
 #: Number of stored messages to compare with a request, in addition to twice its length.
@@ -96,6 +97,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
         parent: Session that a new session diverged from.
         messages: New messages, in order.
         asked: ID of the message that the answer replies to ("": the answer is not stored).
+        note: The note of the memory in the request, to be stored with the messages.
     """
 
     session: Session
@@ -105,6 +107,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     messages: tuple[Message, ...]
     asked: str
+    note: Note | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,11 +148,16 @@ def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
     Raises:
         StoreError: the store is unavailable.
     """
+    note = turn.note
+    if note is not None:  # a chat that was stored late may have found another session
+        reply = msgspec.structs.replace(note.reply, session_id=turn.session.id)
+        note = msgspec.structs.replace(note, reply=reply)
     if not turn.messages:
+        runtime.told.add(note)
         return
     if turn.is_new or turn.joins:
         runtime.store.host.put_session(turn.session)
-    add_messages(runtime.store, turn.session.id, turn.messages)
+    add_messages(runtime.store, turn.session.id, turn.messages, note=note)
 
 
 def store_answer(

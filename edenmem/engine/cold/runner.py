@@ -305,17 +305,21 @@ class _Run:
                 self.tally.count("advanced", moved)
 
     async def _sweep(self) -> None:
-        """Remove forgotten memory that the platform has written again."""
+        """Remove forgotten memory that the platform has written again, and expired notes."""
         if self._options.dry_run:
             return
         only = self._options.agent_id
         try:
             removed, left = await in_thread(Sweep(self._runtime, agent_id=only, recent=RECENT).run)
+            # Without notes, those of this moment go too.
+            age = timedelta(days=self._runtime.settings.told.days or -1)
+            expired = await in_thread(self._store.told.prune, self._clock() - age)
         except StoreError as error:
             self._ending.end("database", error.message, error.hint)
             return
         self.tally.count("forgotten", removed)
         self.tally.count("forgotten_left", left)
+        self.tally.count("notes_removed", expired)
 
     def _count_others(self) -> None:
         """Count the sessions not assessed, and failed formations, for a dry run. Blocks."""

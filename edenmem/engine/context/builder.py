@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +22,7 @@ from edenmem.engine.context.xml import (
     item,
     measure,
     render_context,
+    with_part,
     with_retrieved,
 )
 from edenmem.engine.reports import ContextReport
@@ -28,12 +30,14 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import session_and_agents
 from edenmem.engine.scopes.overview import in_database, word_limit_of
+from edenmem.engine.scopes.people import person_of
 from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import StoreReadOnly, UsageError
-from edenmem.models.host import Agent, CachedContext, Session
+from edenmem.models.host import Agent, CachedContext, Person, Session
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.told import Reply, Shown, make_note, pack, shown_facts
 from edenmem.text import word_count
 
 
@@ -43,6 +47,7 @@ class _StandingPart(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     agent: Agent
     xml: str
+    shown: bytes
     view: SessionView
     built_at: datetime
     cached: bool
@@ -66,13 +71,16 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
         return ScopeMemory(
             text=self.text,
             version=self.version,
-            reflections=tuple(reflection.content for reflection in self.pending),
-            doubted=_doubted(self.pending),
+            reflections=self.pending,
         )
 
 
-def _doubted(pending: Iterable[Reflection]) -> frozenset[str]:
-    return frozenset(each.content for each in pending if each.unconfirmed)
+class Standing(NamedTuple):
+    """The part of a context that does not depend on the message: XML, and its encoded items."""
+
+    xml: str
+    shown: bytes
+    built_at: datetime
 
 
 def _confirmed_first(newest: Callable[[int], list[Fact]], limit: int) -> list[Fact]:
@@ -100,25 +108,28 @@ class _Recent:
 
     def __init__(self, seconds: float) -> None:
         self._age = timedelta(seconds=seconds)
-        self._known: OrderedDict[tuple[str, ...], tuple[datetime, str]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, ...], Standing] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, key: tuple[str, ...], now: datetime) -> str | None:
-        """Return the XML stored under a key, unless it is too old."""
+    def find(self, key: tuple[str, ...], now: datetime) -> Standing | None:
+        """Return the context stored under a key, unless it is too old."""
         with self._lock:
-            built_at, xml = self._known.get(key, (now, None))
-        return xml if timedelta() <= now - built_at < self._age else None
+            known = self._known.get(key)
+        return known if known is not None and self._is_fresh(known, now) else None
 
-    def store(self, key: tuple[str, ...], xml: str, now: datetime) -> None:
+    def store(self, key: tuple[str, ...], made: Standing, now: datetime) -> None:
         """Store a context, and drop the oldest ones."""
         with self._lock:
             self._known.pop(key, None)
-            self._known[key] = now, xml
+            self._known[key] = made
             while self._known:
-                built_at, _ = next(iter(self._known.values()))
-                if len(self._known) <= self._MOST and timedelta() <= now - built_at < self._age:
+                oldest = next(iter(self._known.values()))
+                if len(self._known) <= self._MOST and self._is_fresh(oldest, now):
                     break
                 self._known.popitem(last=False)
+
+    def _is_fresh(self, made: Standing, now: datetime) -> bool:
+        return timedelta() <= now - made.built_at < self._age
 
 
 class ContextBuilder:
@@ -127,6 +138,7 @@ class ContextBuilder:
     def __init__(self, runtime: Runtime, *, recaller: Recaller) -> None:
         self._store = runtime.store
         self._settings = runtime.settings
+        self._told = runtime.told
         self._recaller = recaller
         self._clock = runtime.clock
         self._recent = _Recent(runtime.settings.context.cache_seconds)
@@ -144,6 +156,8 @@ class ContextBuilder:
         keep: bool = True,
         measured: bool = True,
         own_only: bool = False,
+        told: bool = False,
+        is_stored: bool = True,
     ) -> ContextReport:
         """Build the context of ``agent`` in ``session``, or return the cached one.
 
@@ -161,6 +175,8 @@ class ContextBuilder:
             measured: Count the words of each part, which takes half as long as the build.
             own_only: Leave out group and session memory, and recall only for ``message``. Such a
                 context is never cached.
+            told: Note what the agent gets (see `edenmem.models.told`).
+            is_stored: Whether the session exists in the store. If not, nothing is cached.
 
         Raises:
             NotFoundError: the session does not exist, or the agent is not part of it.
@@ -172,7 +188,13 @@ class ContextBuilder:
                 raise UsageError("recall is not available for past contexts")
             return await in_thread(self._past, session, agent, speaker, as_utc(as_of), own_only)
         standing = await in_thread(
-            self._standing, session, agent, speaker, force_refresh, keep, own_only
+            self._standing,
+            session,
+            agent,
+            speaker,
+            force_refresh or not is_stored,
+            keep and is_stored,
+            own_only,
         )
         if own_only and message is None:  # the newest one may be of another participant
             recall = "off"
@@ -184,7 +206,10 @@ class ContextBuilder:
             view=standing.view,
             known=standing.xml,
         )
-        return self._report(standing, recalled, measured=measured)
+        new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in standing.xml]
+        if told and self._told.is_on:
+            self._note(standing, new, speaker, is_stored)
+        return self._report(standing, recalled, new, measured=measured)
 
     async def refresh(self, session: Session, agent: Agent) -> None:
         """Rebuild the context of ``agent`` in ``session``, and cache it.
@@ -194,10 +219,56 @@ class ContextBuilder:
         """
         await in_thread(self._standing, session, agent, None, True, True, False)
 
-    def _report(
-        self, standing: _StandingPart, recalled: RecallResult, *, measured: bool
+    def rebuild(
+        self,
+        memories: Sequence[Fact | Reflection | Consolidation],
+        found: Sequence[Fact],
+        *,
+        lines: Sequence[str],
+        reply: Reply,
     ) -> ContextReport:
-        new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in standing.xml]
+        """Return the context of a reply from its memory. Blocks.
+
+        Args:
+            memories: The memory as it was then, in order.
+            found: The facts that a search found.
+            lines: Lines about what is missing.
+            reply: The reply.
+        """
+        facts = [each for each in memories if isinstance(each, Fact)]
+        texts = {each.home: each for each in memories if isinstance(each, Consolidation)}
+        pending = [each for each in memories if isinstance(each, Reflection)]
+        whole = {
+            scope: _Memory(
+                text=texts[scope].consolidated_content if scope in texts else "",
+                version=texts[scope].version if scope in texts else 0,
+                word_limit=0,
+                written_at=texts[scope].updated_at if scope in texts else None,
+                pending=tuple(each for each in pending if each.home == scope),
+            )
+            for scope in dict.fromkeys((*texts, *(each.home for each in pending)))
+        }
+        person = person_of(self._store, reply.user_id) if reply.user_id else None
+        xml = render_context(self._merge_accounts(whole, person), facts, now=reply.built_at)
+        xml = with_retrieved(xml, found, now=reply.at)
+        xml = with_part(xml, "Missing", "".join(f"{line}\n" for line in lines))
+        return ContextReport(
+            xml=xml,
+            parts=measure(xml, characters_per_token=self._characters_per_token),
+            scopes=tuple(dict.fromkeys(each.home for each in (*memories, *found))),
+            cached=False,
+            built_at=reply.built_at,
+            recall="off: not available for past contexts",
+        )
+
+    def _report(
+        self,
+        standing: _StandingPart,
+        recalled: RecallResult,
+        new: Sequence[Fact],
+        *,
+        measured: bool,
+    ) -> ContextReport:
         xml = with_retrieved(standing.xml, new, now=self._clock())
         known = len(recalled.facts) - len(new)
         return ContextReport(
@@ -212,12 +283,29 @@ class ContextBuilder:
             usage=recalled.usage,
         )
 
+    def _note(
+        self, standing: _StandingPart, new: Sequence[Fact], speaker: str | None, is_stored: bool
+    ) -> None:
+        user = standing.view.user
+        self._told.add(
+            make_note(
+                "context",
+                at=self._clock(),
+                agent_id=standing.agent.id,
+                session_id=standing.session.id if is_stored else None,
+                user_id=speaker or (user.id if user else None),
+                context=standing.shown,
+                built_at=standing.built_at,
+                found=shown_facts(new),
+            )
+        )
+
     @property
     def _characters_per_token(self) -> float:
         return self._settings.formation.characters_per_token
 
-    def build_standing(self, session: Session, view: SessionView, *, is_new: bool) -> str:
-        """Return the XML of a context without recalled memories; blocks.
+    def build_standing(self, session: Session, view: SessionView, *, is_new: bool) -> Standing:
+        """Return a context without recalled memories; blocks.
 
         Contexts are kept in the memory of this process, not with their sessions: a chat costs no
         write before its answer, and all new sessions of a user share one context.
@@ -236,11 +324,11 @@ class ContextBuilder:
         # Read before everything else, so that a later change changes the key.
         names = [f"{id} {name}" for id, name in view.person.names.items()] if view.person else []
         key = (self._state(scopes), *names)
-        xml = self._recent.find(key, now)
-        if xml is None:
-            xml = self._render(scopes, view, now)
-            self._recent.store(key, xml, now)
-        return xml
+        made = self._recent.find(key, now)
+        if made is None:
+            made = Standing(*self._render(scopes, view, now), now)
+            self._recent.store(key, made, now)
+        return made
 
     # -- store access, in a thread -------------------------------------------------------------
 
@@ -276,12 +364,15 @@ class ContextBuilder:
                         session=session,
                         agent=agent,
                         xml=cached.xml,
+                        shown=cached.shown,
                         view=view,
                         built_at=cached.built_at,
                         cached=True,
                     )
-            xml = self._render(view.reads, view, now)
-        context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
+            xml, shown = self._render(view.reads, view, now)
+        context = CachedContext(
+            xml=xml, fingerprint=_fingerprint(state, xml), built_at=now, shown=shown
+        )
         keep = keep and not own_only
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
             with suppress(StoreReadOnly):
@@ -289,12 +380,23 @@ class ContextBuilder:
                     session.id, agent.id, context, shared=_is_shareable(session, view)
                 )
         return _StandingPart(
-            session=session, agent=agent, xml=xml, view=view, built_at=now, cached=False
+            session=session,
+            agent=agent,
+            xml=xml,
+            shown=shown,
+            view=view,
+            built_at=now,
+            cached=False,
         )
 
-    def _render(self, scopes: Sequence[Scope], view: SessionView, now: datetime) -> str:
-        memories = self._merge_accounts(self._memories(scopes), view)
-        return render_context(memories, self._facts(scopes, now), now=now)
+    def _render(
+        self, scopes: Sequence[Scope], view: SessionView, now: datetime
+    ) -> tuple[str, bytes]:
+        """Return the XML of a context, and its encoded items."""
+        memories = self._merge_accounts(self._memories(scopes), view.person)
+        facts = self._facts(scopes, now)
+        xml = render_context(memories, facts, now=now)
+        return xml, pack((*shown_memories(memories), *shown_facts(facts)))
 
     def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:
         age = (now - cached.built_at).total_seconds()
@@ -329,7 +431,7 @@ class ContextBuilder:
         }
 
     def _merge_accounts(
-        self, memories: Mapping[Scope, _Memory], view: SessionView
+        self, memories: Mapping[Scope, _Memory], person: Person | None
     ) -> dict[Scope, ScopeMemory]:
         """Merge the memory of all accounts of one person.
 
@@ -338,20 +440,17 @@ class ContextBuilder:
         """
         own = {scope: memory for scope, memory in memories.items() if scope.user_id}
         others = {scope: memory.shown for scope, memory in memories.items() if scope not in own}
-        if len(own) < 2 or view.person is None:
+        if len(own) < 2 or person is None:
             return others | {scope: memory.shown for scope, memory in own.items()}
         newest_first = sorted(own, key=lambda scope: own[scope].order, reverse=True)
         texts = [scope for scope in newest_first if own[scope].text.strip()]
         limit = self._settings.context.reflections_limit
         pending = [each for memory in own.values() for each in memory.pending]
-        pending.sort(key=lambda reflection: reflection.formed_at)
-        reflections = tuple(reflection.content for reflection in pending[-limit:])
-        doubted = _doubted(pending)
+        pending.sort(key=lambda reflection: reflection.order)
+        reflections = tuple(pending[-limit:])
         if len(texts) < 2:
             scope = next(iter(texts), newest_first[0])
-            alone = msgspec.structs.replace(
-                own[scope].shown, reflections=reflections, doubted=doubted
-            )
+            alone = msgspec.structs.replace(own[scope].shown, reflections=reflections)
             return others | {scope: alone}
         policy = self._store.memory.policies(texts[:1]).get(texts[0])
         room = word_limit_of(
@@ -362,11 +461,10 @@ class ContextBuilder:
             text = own[scope].text if not shown else first_lines(own[scope].text, room)
             room -= word_count(text)
             shown[scope] = ScopeMemory(
-                account=view.person.names.get(scope.owner, scope.owner),
+                account=person.names.get(scope.owner, scope.owner),
                 text=text,
                 version=own[scope].version,
                 reflections=() if shown else reflections,
-                doubted=doubted,
             )
         return others | shown
 
@@ -430,7 +528,7 @@ class ContextBuilder:
         session, agent = self._find(session_or_id, agent_or_id)
         view = current_view(self._store, session, agent, speaker=speaker, own_only=own_only)
         past = {scope: self._memory_at(scope, moment) for scope in view.reads}
-        memories = self._merge_accounts(past, view)
+        memories = self._merge_accounts(past, view.person)
         limit = self._settings.context.facts_limit
         since = self._facts_since(moment)
 
@@ -469,6 +567,15 @@ def _is_shareable(session: Session, view: SessionView) -> bool:
     one account.
     """
     return len(session.users) == 1 or all(s.kind is not ScopeKind.USER for s in view.reads)
+
+
+def shown_memories(memories: Mapping[Scope, ScopeMemory]) -> Iterator[Shown]:
+    """Yield what a context shows of its scopes."""
+    for scope, memory in memories.items():
+        if memory.text.strip():
+            yield Shown("text", "", memory.version, scope)
+        for each in memory.reflections:
+            yield Shown("reflection", each.id, each.version, each.home)
 
 
 def first_lines(text: str, words: int) -> str:

@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from edenmem.engine.reports import ContextPart
-from edenmem.models.memory import UNCONFIRMED, Fact
+from edenmem.models.memory import UNCONFIRMED, Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import escape_xml, legible, word_count
 
@@ -42,16 +42,13 @@ _TAG = re.compile(r"<[^<>]*>")
 class ScopeMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of one scope in a context. ``reflections`` are oldest first.
 
-    ``doubted`` are those that their sources do not fully show.
-
     ``account`` names the account of the text if several accounts of one person have texts.
     """
 
     account: str = ""
     text: str = ""
     version: int = 0
-    reflections: tuple[str, ...] = ()
-    doubted: frozenset[str] = frozenset()
+    reflections: tuple[Reflection, ...] = ()
 
 
 def render_context(
@@ -75,10 +72,13 @@ def render_context(
 
 def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
     """Append a ``<RetrievedMemories>`` part to ``xml`` if there are facts."""
-    if not facts:
-        return xml
+    return with_part(xml, "RetrievedMemories", _fact_lines(facts, now))
+
+
+def with_part(xml: str, name: str, lines: str) -> str:
+    """Append a part to ``xml`` if it has lines."""
     body = "" if xml == EMPTY else xml.removeprefix(_OPEN).removesuffix(_CLOSE)
-    return _wrap(body + _element("RetrievedMemories", _fact_lines(facts, now), indent=2))
+    return _wrap(body + _element(name, lines, indent=2))
 
 
 def fact_line(fact: Fact, now: datetime) -> str:
@@ -164,7 +164,7 @@ def _memory(memories: Iterable[ScopeMemory], *, indent: int) -> str:
     memories = list(memories)
     consolidated = "".join(_render_text(memory, indent) for memory in memories)
     items = (
-        _marked(item(each), each in memory.doubted)
+        _marked(item(each.content), bool(each.unconfirmed))
         for memory in memories
         for each in memory.reflections
     )

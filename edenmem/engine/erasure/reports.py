@@ -14,6 +14,7 @@ from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Compaction, Passage, Subject, Traces
 from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope
+from edenmem.models.told import Sighting
 
 
 class RewritingRefused(EdenmemError):
@@ -118,7 +119,8 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     ``counts`` are removals by kind, ``derived`` IDs of derived reflections in other scopes (the
     farthest first), ``mentions`` need decisions, ``stays`` lists what remains and why. ``former``
     are removed texts for probing, which are never printed, ``homes`` the scopes of removed facts.
-    ``unreadable`` names the unreadable documents that may concern the subject.
+    ``unreadable`` names the unreadable documents that may concern the subject. ``told`` are the
+    sessions of others that have seen some of the memory.
     """
 
     subject: Subject
@@ -132,6 +134,7 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     homes: tuple[Scope, ...] = ()
     unreadable: tuple[str, ...] = ()
     begun_at: datetime | None = None  # of an interrupted run
+    told: tuple[Sighting, ...] = ()
 
     @property
     def is_empty(self) -> bool:

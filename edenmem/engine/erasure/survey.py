@@ -11,6 +11,7 @@ from itertools import islice
 import msgspec
 
 from edenmem.engine.access.tokens import find_tokens
+from edenmem.engine.context.told import find_sightings
 from edenmem.engine.erasure.mentions import MentionSurvey, may_concern, names_of
 from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_traces
 from edenmem.engine.erasure.reports import ForgetPlan, name_unreadable
@@ -23,6 +24,7 @@ from edenmem.models.host import Session
 from edenmem.models.ids import is_id
 from edenmem.models.memory import Held, Reflection
 from edenmem.models.scope import Scope
+from edenmem.models.told import Sighting
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
@@ -73,7 +75,15 @@ class Survey:
                 if may_concern(subject, traces, each)
             ),
             begun_at=known.begun_at if known is not None and known.closed_at is None else None,
+            told=tuple(self._told(traces)),
         )
+
+    def _told(self, traces: Traces) -> Iterator[Sighting]:
+        """Yield the sessions of others that have seen memory of the subject."""
+        keys = [*traces.facts, *(scope.key for scope in traces.scopes)]
+        for one in find_sightings(self._store, keys):
+            if one.session_id not in traces.own and one.user_id not in traces.accounts:
+                yield one
 
     def blocks(self, plan: ForgetPlan) -> tuple[str, ...]:
         """Return the blocks of later writes: scopes, facts, and sources of memory."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from edenmem.embed import embedder_hint
+from edenmem.engine.runtime.told import Notes
 from edenmem.errors import ConfigError
 from edenmem.llm import LLM_HINT, NO_LLM
 from edenmem.models.changes import Actor
@@ -17,6 +18,7 @@ from edenmem.models.ids import new_id, utc_now
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
     from edenmem.llm.protocol import LLM
+    from edenmem.models.told import Shown
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol.store import Store
@@ -46,6 +48,7 @@ class Runtime(msgspec.Struct, frozen=True, eq=False):
         find_actor: Returns the author of changes.
         clock: Returns the current time.
         query_shelf: Cache of query vectors on disk.
+        told: Notes of what leaves the engine; variants share them.
     """
 
     store: Store
@@ -56,11 +59,38 @@ class Runtime(msgspec.Struct, frozen=True, eq=False):
     find_actor: Callable[[], Actor] = current_actor
     clock: Callable[[], datetime] = utc_now
     query_shelf: QueryShelf | None = None
+    told: Notes = None  # type: ignore[assignment]  # set below
+
+    def __post_init__(self) -> None:
+        if self.told is None:
+            msgspec.structs.force_setattr(self, "told", Notes(self.store, self.settings))
 
     @property
     def actor(self) -> Actor:
         """Return the author of changes in history and audit."""
         return self.find_actor()
+
+    def note_search(
+        self,
+        items: Sequence[Shown],
+        *,
+        agent_id: str,
+        session_id: str | None,
+        user_id: str | None,
+    ) -> None:
+        """Note what a search returned to an agent, in a session or outside of sessions."""
+        if self.told.is_on and items:
+            from edenmem.models.told import make_note
+
+            note = make_note(
+                "search",
+                at=self.clock(),
+                agent_id=agent_id,
+                session_id=session_id,
+                user_id=user_id,
+                found=items,
+            )
+            self.told.add(note)
 
     def for_actor(self, actor: Actor) -> Runtime:
         """Return a runtime with this actor."""

@@ -26,6 +26,7 @@ from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.told import Note
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
@@ -116,13 +117,15 @@ def session_and_agents(
     return session, agents
 
 
-def add_messages(store: Store, session_id: str, messages: Sequence[Message]) -> int:
-    """Store messages, add their senders to the session, and return the number of new messages."""
+def add_messages(
+    store: Store, session_id: str, messages: Sequence[Message], *, note: Note | None = None
+) -> int:
+    """Store messages and add their senders to the session; see `Host.add_messages`."""
     session = existing_session(store, session_id)
     new = tuple(s for s in human_senders(session, messages) if s not in session.users)
     if new:  # first, so that every sender of a stored message is listed
         store.host.put_session(msgspec.structs.replace(session, users=(*session.users, *new)))
-    return store.host.add_messages(session_id, messages)
+    return store.host.add_messages(session_id, messages, note=note)
 
 
 def waiting_scopes(

@@ -98,6 +98,7 @@ def _reflections(
                 scope=each.home,
                 content=each.content,
                 at=each.dated_at,
+                version=each.version,
                 unconfirmed=each.unconfirmed,
             )
 
@@ -112,5 +113,10 @@ def _paragraphs(
         for paragraph in text.consolidated_content.splitlines():
             if paragraph.strip():
                 yield MemoryHit(
-                    kind="text", id=text.id, scope=scope, content=paragraph.strip(), at=at
+                    kind="text",
+                    id=text.id,
+                    scope=scope,
+                    content=paragraph.strip(),
+                    at=at,
+                    version=text.version,
                 )

@@ -15,6 +15,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import NotFoundError, StoreUnreachable
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
+from edenmem.models.told import Note
 from edenmem.server.access import Caller
 from edenmem.server.problems import Refused
 from edenmem.server.proxy.background import Background
@@ -45,6 +46,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     begun: datetime
     said: tuple[Said, ...] = ()
     answer: Answer | None = None
+    note: Note | None = None
     session_id: str = ""
     asked: str = ""
     agent_id: str = ""
@@ -226,6 +228,10 @@ class Recording:
         """Return whether the answer is to be stored, as far as is known."""
         return self._turn is None or bool(self._turn.asked)
 
+    def tell(self, note: Note | None) -> None:
+        """Store with the chat the note of its memory."""
+        self._kept = msgspec.structs.replace(self._kept, note=note)
+
     async def store_answer(self, answer: Answer) -> None:
         """Store the answer, after the chat.
 
@@ -296,9 +302,14 @@ class Recording:
         """Write the turn, and the answer if there is one; each is written once."""
         if turn is not None and self.asked is not None and not self._kept.session_id:
             agent_id = self.asked.agent.id
+            turn = msgspec.structs.replace(turn, note=self._kept.note)
             await in_thread(self._chats.store_turn, turn)
             self._kept = msgspec.structs.replace(
-                self._kept, session_id=turn.session.id, asked=turn.asked, agent_id=agent_id
+                self._kept,
+                session_id=turn.session.id,
+                asked=turn.asked,
+                agent_id=agent_id,
+                note=None,
             )
             self._turn = msgspec.structs.replace(turn, messages=())
             self._retries.stored += 1

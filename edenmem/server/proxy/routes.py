@@ -19,11 +19,14 @@ from starlette.types import Receive, Scope, Send
 from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats.memory import Retrieval
 from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
+from edenmem.engine.context.builder import Standing
+from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import THREADS, in_thread
 from edenmem.errors import EdenmemError
 from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now
+from edenmem.models.told import Note
 from edenmem.server.access import Caller, FromCaller
 from edenmem.server.limits import check_daily_use, count_daily_use, inflate
 from edenmem.server.problems import CHAT_ERRORS, Refused
@@ -223,6 +226,7 @@ class _Exchange:
         self._recording: Recording | None = None
         self._turn: ChatTurn | None = None
         self._hits: list[SearchHit] = []
+        self._note: Note | None = None
         self._retrieved = self._is_forwarded = False
         self._is_stored = state.stores_chats and _may_store(request)
         self._size = self._reserved = 0
@@ -277,6 +281,8 @@ class _Exchange:
             UpstreamFailed: there is no answer; the turn is stored.
         """
         self._is_forwarded = True
+        if self._note is not None and not (self._recording and self._is_stored):
+            self._chats.memory.note(self._note)
         storing = self._proxy.background.start(self._store_turn())
         try:
             response = await self._proxy.upstream.send(
@@ -309,21 +315,23 @@ class _Exchange:
         if turn is None or asked is None:
             return body.with_memory("", "")
         message, retrieval = body.last_user_message, self._retrieval(body.memory)
-        context, (searched, self._hits) = await asyncio.gather(
+        standing, (searched, self._hits) = await asyncio.gather(
             self._stages.run(
                 "context",
                 self._chats.memory.context(turn),
                 settings.context_timeout_seconds,
-                or_else="",
+                or_else=Standing(EMPTY, b"", self._begun),
             ),
             self._retrieve(asked.agent, turn, message, retrieval),
         )
         self._retrieved = searched
+        added = self._chats.memory.render(asked, turn, standing, self._hits)
+        self._note = added.note
         _log.info(
             "added to a chat of session %s: words of context: %d, facts found: %d",
-            turn.session.id, len(context.split()), len(self._hits),
+            turn.session.id, len(added.context.split()), len(self._hits),
         )  # fmt: skip
-        return body.with_memory(context, self._chats.memory.render(self._hits, context))
+        return body.with_memory(added.context, added.facts)
 
     @property
     def _asked(self) -> ChatRequest | None:
@@ -397,6 +405,8 @@ class _Exchange:
 
     async def _store_turn(self) -> None:
         if self._recording is not None and self._is_stored:
+            if self._is_forwarded:
+                self._recording.tell(self._note)
             await self._store("store", self._recording, self._recording.store())
 
     async def _store(
@@ -555,6 +565,8 @@ class _Exchange:
         own: list[tuple[str, str]] = []
         if self._turn is not None and (self._turn.messages or not self._turn.is_new):
             own.append(("x-edenmem-session", self._turn.session.id))
+        if self._note is not None:
+            own.append(("x-edenmem-told", self._note.reply.id))
         if self._stages.left_out:
             own.append(("x-edenmem-left-out", self._stages.header))
         return own

@@ -44,11 +44,11 @@ class Mortal:
         if name not in ("put_session", "add_messages", "put_message"):
             return found
 
-        def write(*given: Any) -> Any:
+        def write(*given: Any, **options: Any) -> Any:
             if not self.left:
                 raise Killed
             self.left -= 1
-            return found(*given)
+            return found(*given, **options)
 
         return write
 

@@ -11,6 +11,7 @@ import pytest
 from edenmem.engine.chats.memory import ChatMemory
 from edenmem.engine.chats.messages import Said
 from edenmem.engine.chats.sessions import ChatRequest, ChatTurn, find_turn, store_turn
+from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.changes import SetAgentToggles
 from edenmem.models.host import User
@@ -35,7 +36,7 @@ async def test_a_context_is_never_stale_or_foreign(store: Store) -> None:
     memory = ChatMemory(runtime)
 
     async def context(user: User, key: str) -> str:
-        return await memory.context(turn_of(runtime, cast, user, key))
+        return (await memory.context(turn_of(runtime, cast, user, key))).xml
 
     add_fact(store, cast.anna_scope, "Anna keeps owls.")
     add_fact(store, cast.agent_scope, "The mill is closed.")
@@ -82,7 +83,7 @@ async def test_a_forgotten_text_is_never_sent_again(
     memory = ChatMemory(runtime)
 
     async def context() -> str:
-        return await memory.context(turn_of(runtime, cast, cast.anna, "one"))
+        return (await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml
 
     consolidate(store, cast.anna_scope, "Anna is a sailor.", expected_version=0)
     if race:
@@ -94,7 +95,8 @@ async def test_a_forgotten_text_is_never_sent_again(
             erase_facts(*values)
             turn = turn_of(runtime, cast, cast.anna, "two")
             contexts = memory._contexts
-            during.append(contexts.build_standing(turn.session, turn.view, is_new=True))
+            made = contexts.build_standing(turn.session, turn.view, is_new=True)
+            during.append(made.xml)
 
         monkeypatch.setattr(store.erasure, "_erase_facts", build_afterwards)
     assert "sailor" in await context()
@@ -104,7 +106,7 @@ async def test_a_forgotten_text_is_never_sent_again(
     if race:
         assert "sailor" in during[0]
         assert "owls" not in during[0]
-    assert await context() == ""
+    assert await context() == EMPTY
     later = NOW + timedelta(seconds=1)
     for word in ("boat", "bicycle", "piano"):  # no revision is used again
         add_fact(store, cast.anna_scope, f"Anna has a {word}.", formed_at=later)
@@ -119,13 +121,13 @@ async def test_sessions_have_their_own_memory_in_their_context(store: Store) -> 
     memory = ChatMemory(runtime)
     turns = {key: turn_of(runtime, cast, cast.anna, key) for key in ("one", "two")}
     for turn in turns.values():
-        assert await memory.context(turn) == ""
+        assert (await memory.context(turn)).xml == EMPTY
         store_turn(runtime, turn)
     scope = Scope.session(cast.eve.id, turns["one"].session.id)
     consolidate(store, scope, "They plan a trip.", expected_version=0)
-    assert "trip" in await memory.context(turn_of(runtime, cast, cast.anna, "one"))
+    assert "trip" in (await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml
     for key in ("two", "three"):
-        assert "trip" not in await memory.context(turn_of(runtime, cast, cast.anna, key))
+        assert "trip" not in (await memory.context(turn_of(runtime, cast, cast.anna, key))).xml
 
 
 async def test_another_user_in_a_session_closes_it_to_user_memory(store: Store) -> None:
@@ -135,10 +137,10 @@ async def test_another_user_in_a_session_closes_it_to_user_memory(store: Store) 
     add_fact(store, cast.anna_scope, "Anna keeps owls.")
     turn = turn_of(runtime, cast, cast.anna, "one")
     store_turn(runtime, turn)
-    assert "owls" in await memory.context(turn)
+    assert "owls" in (await memory.context(turn)).xml
     message = make_message(turn.session.id, "Hello, I am Bruno.", sender=cast.bruno.id)
     store.host.add_messages(turn.session.id, [message])
-    assert "owls" not in await memory.context(turn_of(runtime, cast, cast.anna, "one"))
+    assert "owls" not in (await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml
 
 
 async def test_an_old_context_is_built_again(store: Store) -> None:
@@ -148,10 +150,10 @@ async def test_an_old_context_is_built_again(store: Store) -> None:
     runtime = make_runtime(store, settings, clock=clock)
     memory = ChatMemory(runtime)
     add_fact(store, cast.anna_scope, "Anna keeps owls.")
-    found = [await memory.context(turn_of(runtime, cast, cast.anna, "one"))]
+    found = [(await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml]
     for _ in range(2):
         clock.advance(seconds=59)
-        found.append(await memory.context(turn_of(runtime, cast, cast.anna, "one")))
+        found.append((await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml)
     assert "(now)" in found[0]
     assert found[1] == found[0]
     assert "(1m ago)" in found[2]

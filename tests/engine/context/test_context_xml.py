@@ -19,8 +19,9 @@ from edenmem.engine.context.xml import (
     render_context,
     with_retrieved,
 )
+from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
-from tests.support.builders import NOW, ago, make_fact
+from tests.support.builders import NOW, ago, make_fact, make_reflection
 from tests.support.llm import HOSTILE
 
 AGENT = "a" * 24
@@ -41,12 +42,16 @@ hostile_texts = st.one_of(
 )
 
 
+def thoughts(*texts: str) -> tuple[Reflection, ...]:
+    return tuple(make_reflection(Scope.agent(AGENT), text) for text in texts)
+
+
 def test_the_whole_layout() -> None:
     memories = {
         Scope.agent(AGENT): ScopeMemory(text="[PROJECTS]\n- Mars Festival", version=3),
-        Scope.shard(AGENT, "style & tone"): ScopeMemory(reflections=("Nobody likes puns.",)),
+        Scope.shard(AGENT, "style & tone"): ScopeMemory(reflections=thoughts("Nobody likes puns.")),
         Scope.user(AGENT, "b" * 24): ScopeMemory(
-            text="Anna is brief.", version=2, reflections=("First.", "Second.")
+            text="Anna is brief.", version=2, reflections=thoughts("First.", "Second.")
         ),
         Scope.session(AGENT, "c" * 24): ScopeMemory(),
     }
@@ -97,7 +102,7 @@ def test_known_failure_33_no_stored_text_closes_a_tag_or_fakes_an_item(
 ) -> None:
     """Known failure 33: stored text is not escaped: it closes a tag and speaks as the system."""
     shard = Scope.shard(AGENT, name or "x")
-    memory = ScopeMemory(text="\n".join(texts), version=1, reflections=tuple(texts))
+    memory = ScopeMemory(text="\n".join(texts), version=1, reflections=thoughts(*texts))
     facts = [make_fact(Scope.agent(AGENT), text) for text in texts]
     xml = render_context(dict.fromkeys([*ALL_SCOPES, shard], memory), facts, now=NOW)
     xml = with_retrieved(xml, facts, now=NOW)
@@ -159,8 +164,8 @@ def test_known_failure_38_a_corrected_fact_has_the_age_of_its_correction() -> No
 def test_parts_are_measured_without_their_markup_and_shards_apart() -> None:
     memories = {
         Scope.agent(AGENT): ScopeMemory(text="one two three", version=1),
-        Scope.shard(AGENT, 'a"b'): ScopeMemory(reflections=("four five",)),
-        Scope.session(AGENT, "c" * 24): ScopeMemory(reflections=("会議は金曜日",)),
+        Scope.shard(AGENT, 'a"b'): ScopeMemory(reflections=thoughts("four five")),
+        Scope.session(AGENT, "c" * 24): ScopeMemory(reflections=thoughts("会議は金曜日")),
     }
     xml = render_context(memories, [], now=NOW)
     parts = {part.name: part for part in measure(xml, characters_per_token=4.5)}

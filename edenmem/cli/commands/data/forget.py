@@ -11,6 +11,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.told import describe_seen
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import EditorFile, find_editor, show_diff
 from edenmem.cli.terminal.files import open_report
@@ -252,6 +253,7 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
         [
             ("texts" if subject.kind == "fact" else "names", list(subject.names)),
             ("started", plan.begun_at),
+            ("told", describe_seen(run, plan.told) if plan.told else None),
         ]
     )
     rows = [*plan.counts.items(), *(plan.conversations.items() if messages else ())]
@@ -338,6 +340,7 @@ def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, An
             to_data(mention) | {"treatment": mention.treatment(mention.mode(*modes))}
             for mention in plan.mentions
         ],
+        "told": [to_data(one) for one in plan.told],
         "unreadable": list(plan.unreadable),
         "stays": list(_staying(plan, messages=messages)),
     }

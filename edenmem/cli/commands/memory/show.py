@@ -9,6 +9,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.told import told_sections
 from edenmem.cli.app.views import HISTORY, origin, place_fields, scope_name, usage_line
 from edenmem.cli.commands.memory.log import log_columns, show_entry
 from edenmem.cli.terminal.data import to_data
@@ -24,9 +25,11 @@ from edenmem.errors import NotFoundError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Reading
 from edenmem.models.scope import Scope
+from edenmem.models.told import text_key
 from edenmem.text import many, word_count
 
 if TYPE_CHECKING:
+    from edenmem.engine.context.told import Telling
     from edenmem.engine.history.reader import FactWhy, TextWhy
 
 
@@ -80,7 +83,8 @@ def why(
 ) -> None:
     """Show the origin of a fact, or of each version of a text, newest first.
 
-    For a fact: its messages, the decision, and what it replaced.
+    For a fact: its messages, the decision, and what it replaced. Also lists the replies that
+    agents gave with the fact or text in their context.
 
     \b
     edenmem why 65f3a1b2
@@ -90,10 +94,23 @@ def why(
     target = run.resolver.target(ref, ("fact", "scope"), removed=True)
     if target.scope is None:
         fact = run.service.history.fact_why(target.id)
-        run.out.one(fact, lambda: print_fact_why(run, fact))
+        told = run.service.told.tellings(fact.fact.id)
+        run.out.one(
+            fact,
+            lambda: print_fact_why(run, fact, told),
+            data=lambda one: to_data(one) | {"told": [to_data(each) for each in told]},
+        )
     else:
         texts = run.service.history.text_why(target.scope, version)
-        run.out.report(texts, lambda: print_text_why(run, texts))
+        told = run.service.told.tellings(text_key(target.scope), version=version)
+        run.out.report(
+            texts,
+            lambda: print_text_why(run, texts, told),
+            data=lambda one: (
+                to_data(one)
+                | {"told": [to_data(each) for each in told if each.version == one.version.version]}
+            ),
+        )
 
 
 def history(ctx: typer.Context, ref: options.Ref, limit: options.Limit = 0) -> None:
@@ -296,19 +313,19 @@ def _counts(
 # -- origins -------------------------------------------------------------------------------------
 
 
-def print_fact_why(run: Invocation, found: FactWhy) -> None:
-    """Print the origin of a fact."""
+def print_fact_why(run: Invocation, found: FactWhy, told: Sequence[Telling]) -> None:
+    """Print the origin of a fact, and the replies that had it."""
     place = scope_name(run, found.fact.home)
     cost = usage_line(found.models) if found.models else ""
     run.out.fields([*fact_fields(found, place), ("cost", cost)])
     names = run.service.scopes.labels(senders_of(found))
-    _print_sections(run, fact_sections(found, names))
+    _print_sections(run, [*fact_sections(found, names), *told_sections(run, told)])
 
 
-def print_text_why(run: Invocation, found: Sequence[TextWhy]) -> None:
-    """Print the sources of the versions of a text."""
+def print_text_why(run: Invocation, found: Sequence[TextWhy], told: Sequence[Telling]) -> None:
+    """Print the sources of the versions of a text, and the replies that had them."""
     run.out.fields([("where", scope_name(run, found[0].scope))])
-    _print_sections(run, text_sections(found))
+    _print_sections(run, [*text_sections(found), *told_sections(run, told)])
 
 
 def _print_sections(run: Invocation, sections: Iterable[Section]) -> None:

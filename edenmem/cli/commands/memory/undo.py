@@ -10,6 +10,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.told import key_of, note_seen
 from edenmem.cli.commands.memory.log import show_change, where
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
@@ -111,6 +112,7 @@ def undo_entry(
         return
     if not (run.out.is_data and (yes or dry_run)):
         _print_plan(run, plan, to_stdout=dry_run and not run.out.is_data)
+    note_seen(run, [_told_key(plan)])
     if dry_run:
         _data(run, plan)
         return
@@ -184,6 +186,7 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
                 _print_force(run, run_id, planned, force)
 
         run.out.report(found, show_plan, data=_step_data)
+        note_seen(run, planned.keys)
         planned.exit_if_refused()
         return
     if not yes:
@@ -206,6 +209,7 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
         _print_migration(run, run_id)
 
     run.out.report(found, show, data=_step_data)
+    note_seen(run, done.keys)
     done.exit_if_refused()
 
 
@@ -215,12 +219,15 @@ class _Tally:
     def __init__(self) -> None:
         self.outcomes = Counter[UndoOutcome]()
         self.forceable = 0
+        self.keys: dict[str, None] = {}
 
     def count(self, found: Iterator[UndoStep]) -> Iterator[UndoStep]:
         """Count the steps while yielding them."""
         for step in found:
             self.outcomes[step.outcome] += 1
             self.forceable += step.forceable
+            if step.outcome is UndoOutcome.DONE:
+                self.keys[_told_key(step)] = None
             yield step
 
     def count_all(self, found: Iterator[UndoStep]) -> None:
@@ -287,6 +294,11 @@ def _print_migration(run: Invocation, run_id: str) -> None:
 def _describe_step(run: Invocation, step: UndoStep) -> str:
     line = f"{step.outcome.value:<8} {_line(run, step.entry)}"
     return f"{line}: {step.why}" if step.why else line
+
+
+def _told_key(step: UndoStep) -> str:
+    entry = step.of or step.entry
+    return key_of(entry.target_type, entry.target_id, entry.scope)
 
 
 # -- shared --------------------------------------------------------------------------------------

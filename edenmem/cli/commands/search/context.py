@@ -10,12 +10,15 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.told import print_told
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, plain_table
 from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ContextPart, ContextReport
 from edenmem.errors import UsageError
 from edenmem.models.host import Session
+from edenmem.models.ids import is_id
+from edenmem.models.told import Reply
 
 
 class Recall(StrEnum):
@@ -57,6 +60,15 @@ def context(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Rebuild the context instead of reading the cache.")
     ] = False,
+    as_told: Annotated[
+        bool, typer.Option("--as-told", help="Show what the agent was given for a reply.")
+    ] = False,
+    reply: Annotated[
+        str | None,
+        typer.Option(
+            "--reply", metavar="REPLY", help="With --as-told: N-th newest reply, ID, or ID prefix."
+        ),
+    ] = None,
 ) -> None:
     """Print the context of a session as XML; sizes go to stderr.
 
@@ -66,12 +78,21 @@ def context(
     edenmem context lena-progress
     edenmem context lena-progress --message "Which paste?" --recall always
     edenmem context lena-progress --as-of 2d --format json
+    edenmem context --as-told lena-progress --reply 2
     """
     run = invocation(ctx)
     if name and session and name != session:
         raise UsageError("session given twice: as SESSION and with --session")
     moment = parse_when(as_of, "--as-of")
-    found = run.resolver.session(name or session or ask_text("session", "SESSION or --session"))
+    wanted = name or session or ask_text("session", "SESSION or --session")
+    if reply and not as_told:
+        raise UsageError("--reply requires --as-told")
+    if as_told:
+        if agent or user or message or recall or as_of or refresh:
+            raise UsageError("--as-told can be combined with --reply only")
+        print_told(run, run.service.told.as_told(_find_reply(run, wanted, reply or "1")))
+        return
+    found = run.resolver.session(wanted)
     report = run.serve(
         lambda service: service.assemble_context(
             found.id,
@@ -82,12 +103,19 @@ def context(
             force_refresh=refresh,
             as_of=moment,
             keep=False,
+            told=False,
         ),
         llm=recall is not Recall.OFF,
     )
     if agent is None and len(found.agents) > 1:
         _note_agent(run, found)
     print_context(run, report)
+
+
+def _find_reply(run: Invocation, session: str, reply: str) -> Reply:
+    """Return a reply of a session, which need not be stored."""
+    session_id = session if is_id(session) else run.resolver.session(session).id
+    return run.service.told.find(session_id, reply)
 
 
 def _note_agent(run: Invocation, session: Session) -> None:

@@ -167,7 +167,7 @@ async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
     _print_words(run, run.service.memory.find_fact(fact.id).content)
     if xml:
         session = run.resolver.session(_SESSION)
-        run.out.document((await service.assemble_context(session.id)).xml)
+        run.out.document((await service.assemble_context(session.id, told=False)).xml)
     return bool(story.failed)
 
 

@@ -430,6 +430,7 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         ("texts", report.consolidations or None),
         ("texts waiting", _describe_waiting(report.texts_waiting)),
         ("forgotten", _describe_swept(report)),
+        ("notes expired", report.notes_removed or None),
         ("not due", report.not_due or None),
         ("left to platform", _messages(report.left_to_platform)),
         ("taken", f"{report.taken} by other workers" if report.taken else None),
