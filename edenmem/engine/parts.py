@@ -277,9 +277,16 @@ class Exchange:
         """Convert chats, or the memory of another system, for the importers; see `Conversion`."""
         from edenmem.engine.exchange.conversion import Conversion
 
-        now = self._runtime.clock()
-        store = self._runtime.store
-        return Conversion(source, kind, files, store, now=now, defaults=defaults)
+        runtime = self._runtime
+        return Conversion(
+            source,
+            kind,
+            files,
+            runtime.store,
+            now=runtime.clock(),
+            words=runtime.settings.formation.fact_words,
+            defaults=defaults,
+        )
 
     def is_export(self, folder: Path) -> bool:
         """Return whether a folder has a file of a Markdown export."""

@@ -45,16 +45,25 @@ def take(
     """Convert a file, and import its facts and chats."""
     runtime = make_runtime(store, clock=lambda: NOW)
     with ExitStack() as files:
-        source: Source | Path = data if isinstance(data, Path) else source_of(data, name)
-        kind = kind_of(source) if isinstance(source, Source) else FileKind.NOTES
-        given = Defaults(**{"agent": "eve"} | defaults)
-        found = Conversion(source, kind, files, store, now=NOW, defaults=given)
+        source = data if isinstance(data, Path) else source_of(data, name)
+        found = convert(store, files, source, **defaults)
         options = {"skip_bad": skip_bad, "dry_run": dry_run}
         return Taken(
             survey=found.survey,
-            facts=Importer(runtime).take(found.facts, **options),
-            chats=import_sessions(runtime, found.chats, add_missing=given.add_missing, **options),
+            facts=Importer(runtime).take(found.facts, allow_long=True, **options),
+            chats=import_sessions(
+                runtime, found.chats, add_missing=found.defaults.add_missing, **options
+            ),
         )
+
+
+def convert(store: Store, files: ExitStack, source: Source | Path, **defaults: Any) -> Conversion:
+    """Convert a file of another system, or chats."""
+    kind = kind_of(source) if isinstance(source, Source) else FileKind.NOTES
+    if kind is FileKind.RECORDS:
+        kind = FileKind.MEM0  # a damaged file that nothing recognizes
+    given = Defaults(**{"agent": "eve"} | defaults)
+    return Conversion(source, kind, files, store, now=NOW, words=30, defaults=given)
 
 
 def source_of(data: bytes | str, name: str = "test") -> Source:

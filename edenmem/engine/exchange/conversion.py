@@ -7,6 +7,7 @@ left out, is known before anything is stored.
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -28,7 +29,9 @@ from edenmem.engine.sessions.people import People
 from edenmem.errors import InputError
 from edenmem.models.memory import Fact
 from edenmem.store.protocol.store import Store
-from edenmem.text import tidy
+from edenmem.text import tidy, word_count
+
+_log = logging.getLogger(__name__)
 
 _FACT_FIELDS = frozenset(Fact.__struct_fields__)
 
@@ -86,6 +89,8 @@ class Survey(msgspec.Struct, kw_only=True):
         messages: Number of their messages.
         since: The time of the first message.
         until: The time of the last message.
+        long: Number of facts over ``words``, which the import takes nevertheless.
+        words: The length of a fact in words, as asked of models.
         undated: Number of conversations without times.
         agents: Names of agents, and whether the store knows them.
         users: Names of users, and whether the store knows them.
@@ -97,7 +102,9 @@ class Survey(msgspec.Struct, kw_only=True):
     """
 
     kind: FileKind
+    words: int
     facts: int = 0
+    long: int = 0
     sessions: int = 0
     messages: int = 0
     since: datetime | None = None
@@ -126,13 +133,14 @@ class Conversion:
         store: Store,
         *,
         now: datetime,
+        words: int,
         defaults: Defaults,
     ) -> None:
         name = source.name if isinstance(source, Source) else str(source)
         unit = "entry"
         if isinstance(source, Source):
             unit = "entry" if is_document(source) else "line"
-        self.survey = Survey(kind=kind)
+        self.survey = Survey(kind=kind, words=words)
         spooled = [files.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115
         self.facts, self.chats = (Spool(file, name, unit) for file in spooled)
         self._people = People(store)
@@ -140,6 +148,7 @@ class Conversion:
         self.defaults = defaults
         self._seen: set[int] = set()
         left_out = self.survey.left_out
+        number = 0
         try:
             for number, item in kind.load().read(source, left_out):
                 self._take(number, item)
@@ -150,6 +159,9 @@ class Conversion:
                 raise
             error.name_file(name)
             self.survey.damage = error.message
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            _log.debug("unexpected form", exc_info=error)
+            self.survey.damage = f"a value after {unit} {number} has another type than expected"
         self.survey.left_out = {what: count for what, count in left_out.items() if count}
 
     def _take(self, number: int, item: object) -> None:
@@ -180,6 +192,7 @@ class Conversion:
             if field not in _FACT_FIELDS and line.pop(field, None):
                 self.survey.left_out[f"{field} of facts".replace("_at", " times")] += 1
         self.survey.facts += 1
+        self.survey.long += word_count(str(line.get("content"))) > self.survey.words
         for kind, name in (("agent", agent), ("user", user)):
             if isinstance(name, str) and self._is_new(kind, name):
                 self.facts.put(number, self._account(kind, name))

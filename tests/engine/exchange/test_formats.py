@@ -9,13 +9,15 @@ import gzip
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edenmem.engine.exchange import files
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.exchange.kinds import FileKind, System, kind_of
 from edenmem.engine.exchange.systems import write_for
@@ -24,7 +26,7 @@ from edenmem.models.ids import derived_id
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 from tests.support.builders import make_agent, make_fact, make_user
-from tests.support.importing import facts_of, messages_of, source_of, take
+from tests.support.importing import convert, facts_of, messages_of, source_of, take
 from tests.support.memory import add_facts, consolidate
 
 
@@ -397,6 +399,8 @@ def test_a_tree_that_goes_round_or_nowhere_ends(town: Store) -> None:
     }
     odd = [{"id": "x", "mapping": mapping, "current_node": "gone"}]
     assert take(town, json.dumps(odd), user="anna").chats.new_messages == 2
+    unnamed = [{"create_time": n, "mapping": talk(said("user", "Hi."))} for n in (1, 2)]
+    assert take(town, json.dumps(unnamed), user="anna").chats.new_sessions == 2
 
 
 def test_claude_gives_the_last_branch(town: Store) -> None:
@@ -421,15 +425,15 @@ def test_lists_of_messages_are_chats(town: Store) -> None:
     assert taken.survey.left_out == {"images and files": 1}
     (stored,) = town.host.sessions()
     assert stored.name is not None
-    assert stored.name.startswith("evening-1-")
+    assert stored.name.startswith("chat-")
     assert [role for role, _ in spoken(town, stored.name)] == ["system", "user", "assistant"]
     *_, last = messages_of(town, stored.name)
     assert last.created_at == datetime(2024, 3, 5, 16, 0, 5, tzinfo=UTC)
     longer = json.dumps([*CHAT, {"role": "user", "content": "At home."}])
     assert take(town, longer, name="evening.json", user="anna").chats.new_messages == 1
-    many = lines([{"id": f"chat-{n}", "messages": CHAT} for n in range(2)])
+    many = lines([{"id": f"b{n}", "messages": CHAT} for n in (1, 2)])
     assert take(town, many, user="anna").chats.new_sessions == 2
-    assert len(messages_of(town, "chat-1")) == 3
+    assert len(messages_of(town, "chat-b2")) == 3
 
 
 def test_who_spoke_is_asked_for_or_named_by_the_file(town: Store) -> None:
@@ -464,6 +468,8 @@ def test_the_knowledge_graph_of_mcp(town: Store) -> None:
         "Anna Berg works at Klangwerk",
     }
     assert taken.survey.left_out["entities without observations"] == 1
+    long = [{**GRAPH[0], "observations": ["word " * 40]}]
+    assert take(town, lines(long), user="anna", dry_run=True).survey.long == 1
     assert take(town, lines(GRAPH), user="anna").facts.counts == {"fact": {"same": 3}}
 
 
@@ -555,6 +561,39 @@ def test_notes_are_split_into_statements(town: Store, tmp_path: Path) -> None:
     assert take(town, vault, user="anna").survey.left_out["duplicates"] == 5
 
 
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each value within a value."""
+    if not isinstance(value, dict | list):
+        return
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*path, key)
+        yield from places(each, (*path, key))
+
+
+def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """Return a copy with another value at a path."""
+    copy = json.loads(json.dumps(value))
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = new
+    return copy
+
+
+@pytest.mark.parametrize(
+    "example",
+    [CHATGPT, CLAUDE, GRAPH, LETTA, OPENMEMORY, EPISODES, ZEP, EDGES, CHAT],
+    ids=lambda example: str(example)[:20],
+)
+def test_values_of_another_type_never_break_the_import(town: Store, example: Any) -> None:
+    for path in places(example):
+        for new in (None, 1, "x", [], [[1]], {}, {"a": {}}):
+            data = json.dumps(changed(example, path, new))
+            with ExitStack() as opened:
+                source = source_of(data)
+                convert(town, opened, source, user="anna")
+
+
 def packed(files: dict[str, Any], **options: Any) -> bytes:
     raw = io.BytesIO()
     with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -563,7 +602,7 @@ def packed(files: dict[str, Any], **options: Any) -> bytes:
     return raw.getvalue()
 
 
-def test_an_archive_is_read_in_place(town: Store) -> None:
+def test_an_archive_is_read_in_place(town: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {
         "user.json": {"email": "anna@example.org"},
         "conversations-001.json": CHATGPT[1:],
@@ -580,8 +619,9 @@ def test_an_archive_is_read_in_place(town: Store) -> None:
         kind_of(source_of(packed({"chat.html": b"x"})))
     with pytest.raises(InputError, match="archive is damaged"):
         kind_of(source_of(packed(parts)[:200]))
+    monkeypatch.setattr(files, "_SMALL", 1000)
     with pytest.raises(InputError, match="little content"):
-        kind_of(source_of(packed({"conversations.json": b" " * (257 << 20)})))
+        kind_of(source_of(packed({"conversations.json": b" " * 1_000_000})))
 
 
 @pytest.mark.parametrize("system", System)

@@ -179,7 +179,7 @@ def import_(
             found = _convert(run, path if kind is FileKind.NOTES else file, kind, opened, given)
             survey = found.survey
             if not survey.facts and path.is_dir():
-                raise UsageError(f"no notes in {source}", hint="see 'edenmem export --help'")
+                raise UsageError(f"no notes in {source}", hint="name a file in it to import that")
             if survey.damage and not skip_bad:
                 raise InputError(
                     f"{file_name(source)}: {survey.damage}",
@@ -187,7 +187,7 @@ def import_(
                 )
             reports = Reports(survey=survey)
             if found.facts.count or (not kind.has_chats and not found.chats.count):
-                reports.facts = take(found.facts)
+                reports.facts = take(found.facts, allow_long=True)
             if found.chats.count or kind.has_chats:
                 reports.chats = run.service.sessions.import_lines(
                     found.chats,
@@ -262,6 +262,8 @@ def _print_survey(run: Invocation, survey: Survey, unit: str, *, unknown: str) -
         run.out.note(f"  left out: {one_line(listed)}")
     for number, reason in survey.objections[:_SHOWN]:
         run.out.note(f"  {unit} {number}: {reason}")
+    if survey.long:
+        run.out.note(f"  over {survey.words} words: {many(survey.long, 'fact')}")
     if survey.undated:
         run.out.note(f"  dated now, since they have no times: {many(survey.undated, 'session')}")
 
@@ -293,7 +295,10 @@ class Reports(msgspec.Struct, kw_only=True):
             rows.append(to_data(facts) | {"problems": problems})
         if chats:
             rows.append(to_data(chats) | {"dry_run": dry_run})
-        left_out = {"left_out": self.survey.left_out} if self.survey else {}
+        left_out: dict[str, Any] = {}
+        if self.survey:
+            objections = [{"line": n, "reason": why} for n, why in self.survey.objections]
+            left_out = {"left_out": self.survey.left_out, "objections": objections}
 
         def show() -> None:
             if facts:
@@ -312,7 +317,8 @@ class Reports(msgspec.Struct, kw_only=True):
 
     def _print_next(self, run: Invocation, survey: Survey) -> None:
         if self.chats and self.chats.new_messages:
-            run.out.note("next: form memories from them with 'edenmem cold run'")
+            when = " once they are idle, or 'edenmem form SESSION' now" if survey.undated else ""
+            run.out.note(f"next: form memories from them with 'edenmem cold run'{when}")
         if self.facts and self.facts.total("added"):
             named = (("--agent", survey.agents), ("--user", survey.users))
             options = [

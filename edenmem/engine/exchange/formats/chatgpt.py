@@ -7,7 +7,7 @@ from typing import Any
 
 from edenmem.engine.exchange.documents import read_items
 from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.formats.common import LeftOut, branch, text_of, time
+from edenmem.engine.exchange.formats.common import LeftOut, branch, session_name, text_of, time
 
 #: Kinds of content that are no part of the talk.
 _INTERNAL = {
@@ -45,7 +45,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
         yield (
             number,
             {
-                "session": f"chatgpt-{item.get('conversation_id') or item.get('id')}",
+                "session": session_name("chatgpt", item, item.get("create_time"), messages[0]),
                 "title": item.get("title"),
                 "created_at": time(item.get("create_time")),
                 "incognito": item.get("is_do_not_remember") is True,

@@ -7,7 +7,7 @@ from typing import Any
 
 from edenmem.engine.exchange.documents import read_items
 from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.formats.common import LeftOut, branch, text_of, time
+from edenmem.engine.exchange.formats.common import LeftOut, branch, session_name, text_of, time
 
 _PARTS = {
     "thinking": "thoughts of the model",
@@ -37,7 +37,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
         yield (
             number,
             {
-                "session": f"claude-{item.get('uuid') or item.get('id')}",
+                "session": session_name("claude", item, messages[0]),
                 "title": item.get("name"),
                 "created_at": time(item.get("created_at")),
                 "messages": messages,

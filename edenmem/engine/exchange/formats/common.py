@@ -12,6 +12,9 @@ from edenmem.models.ids import derived_id
 #: Items that are not taken over, by name.
 LeftOut = Counter[str]
 
+#: Fields with the ID of a chat.
+_IDS = ("session_id", "conversation_id", "thread_id", "chat_id", "uuid", "id")
+
 
 def fact(system: str, content: object, id: object = None, **fields: object) -> dict[str, Any]:
     """Return the line of a fact; missing fields are left out.
@@ -26,6 +29,12 @@ def fact(system: str, content: object, id: object = None, **fields: object) -> d
     if id is not None:
         line |= {"id": derived_id(system, str(id)), "source": f"{system} {id}"}
     return {name: value for name, value in line.items() if value is not None}
+
+
+def session_name(system: str, item: Mapping[str, Any], *beginning: object) -> str:
+    """Return a name for a chat from its ID, or else from what its beginning has of its own."""
+    named = next((str(item[name]) for name in _IDS if item.get(name)), "")
+    return f"{system}-{named or derived_id('chat', str(beginning))[:12]}"
 
 
 def time(value: object) -> object:

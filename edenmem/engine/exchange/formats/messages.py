@@ -8,10 +8,8 @@ from typing import Any
 
 from edenmem.engine.exchange.documents import read_pairs
 from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.formats.common import LeftOut
-from edenmem.models.ids import derived_id
+from edenmem.engine.exchange.formats.common import LeftOut, session_name
 
-_IDS = ("session_id", "conversation_id", "thread_id", "chat_id", "id")
 _TIMES = ("created_at", "timestamp", "create_time", "created", "time")
 
 
@@ -46,12 +44,10 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
 
 
 def _chat(item: dict[str, Any], file: str, number: int) -> dict[str, Any]:
-    """Return the line of a chat. Without an ID, its name and beginning identify it."""
+    """Return the line of a chat. It is recognized by its ID, else by file and beginning."""
     messages = [_message(each) for each in item["messages"]]
-    begun = derived_id("chat", str(messages[:1]))[:8]
-    named = next((str(item[name]) for name in _IDS if item.get(name)), None)
     return {
-        "session": named or f"{PurePath(file).stem}-{number}-{begun}",
+        "session": session_name("chat", item, PurePath(file).stem, number, messages[:1]),
         "title": item.get("title"),
         "messages": messages,
     }
