@@ -8,7 +8,7 @@ import msgspec
 
 from edenmem.engine.scopes.references import Resolver
 from edenmem.engine.scopes.visibility import reader_scopes
-from edenmem.engine.sessions.format import Line, TwiceReadable
+from edenmem.engine.sessions.format import Line, read_lines
 from edenmem.errors import AmbiguousReference, InputError, NotFoundError
 from edenmem.invalid import EMPTY, explain_json, explain_value
 from edenmem.models.host import Agent
@@ -87,9 +87,8 @@ def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabeledSet:
             empty.
     """
     labels = _Labels(store)
-    with TwiceReadable(lines) as source:
-        for line in source.first():
-            labels.take(line.number, _row(line))
+    for line in read_lines(lines):
+        labels.take(line.number, _row(line))
     return labels.finish()
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -24,7 +22,7 @@ from edenmem.engine.exchange.checking import MAX_PROBLEMS, Problem
 from edenmem.engine.exchange.documents import DamagedDocument, is_document
 from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.kinds import FileKind
-from edenmem.engine.sessions.format import BadLine, parse_time
+from edenmem.engine.sessions.format import BadLine, Spool, parse_time
 from edenmem.engine.sessions.people import People
 from edenmem.errors import InputError
 from edenmem.models.memory import Fact
@@ -36,30 +34,15 @@ _log = logging.getLogger(__name__)
 _FACT_FIELDS = frozenset(Fact.__struct_fields__)
 
 
-class Spool:
-    """Numbered lines in a private temporary file."""
-
-    def __init__(self, file: IO[bytes], name: str, unit: str) -> None:
-        self.name = name
-        self.unit = unit
-        self.count = 0
-        self._file = file
-
-    def put(self, number: int, line: object) -> None:
-        """Add a line: JSON for a value, or the bytes of an invalid line."""
-        self.count += 1
-        self._file.write(b"%d %s\n" % (number, line if isinstance(line, bytes) else _encode(line)))
-
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the number of each line, and its bytes."""
-        self._file.seek(0)
-        for raw in self._file:
-            number, _, line = raw.partition(b" ")
-            yield int(number), line
-
-
 def _encode(value: object) -> bytes:
-    """Encode as ASCII JSON: lone surrogates stay escaped for the importer to reject."""
+    """Encode as ASCII JSON without empty fields; an invalid line is bytes already.
+
+    Lone surrogates stay escaped, for the importer to reject.
+    """
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, dict):
+        value = {name: each for name, each in value.items() if each is not None}
     try:
         return json.dumps(value).encode()
     except RecursionError:
@@ -141,8 +124,7 @@ class Conversion:
         if isinstance(source, Source):
             unit = "entry" if is_document(source) else "line"
         self.survey = Survey(kind=kind, words=words)
-        spooled = [files.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115
-        self.facts, self.chats = (Spool(file, name, unit) for file in spooled)
+        self.facts, self.chats = (files.enter_context(Spool(name, unit)) for _ in range(2))
         self._people = People(store)
         self._now = now
         self.defaults = defaults
@@ -170,9 +152,9 @@ class Conversion:
         elif isinstance(item, dict) and item.get("type") == "fact":
             self._take_fact(number, item)
         elif self.survey.kind.has_chats:
-            self.chats.put(number, item)
+            self.chats.put(number, _encode(item))
         else:
-            self.facts.put(number, item)
+            self.facts.put(number, _encode(item))
 
     # -- facts -------------------------------------------------------------------------------
 
@@ -195,8 +177,8 @@ class Conversion:
         self.survey.long += word_count(str(line.get("content"))) > self.survey.words
         for kind, name in (("agent", agent), ("user", user)):
             if isinstance(name, str) and self._is_new(kind, name):
-                self.facts.put(number, self._account(kind, name))
-        self.facts.put(number, {name: v for name, v in line.items() if v is not None})
+                self.facts.put(number, _encode(self._account(kind, name)))
+        self.facts.put(number, _encode(line))
 
     def _why_not(self, number: int, line: dict[str, Any]) -> str:
         """Return the name under which a fact is left out, or ""."""
@@ -268,7 +250,7 @@ class Conversion:
                 self._is_new("agent", name)
         for name in _names(line.get("users")):
             self._is_new("user", name)
-        self.chats.put(number, {name: v for name, v in line.items() if v is not None})
+        self.chats.put(number, _encode(line))
 
 
 #: Roles of messages of people.

@@ -9,13 +9,12 @@ memory.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import IO, Annotated, Any, Protocol, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
@@ -42,101 +41,66 @@ class Line(msgspec.Struct, frozen=True):
     data: bytes | None
 
 
-class Numbered(Protocol):
-    """Lines with their own numbers, which can be read several times.
+class Spool:
+    """Numbered lines in a private temporary file, which can be read several times.
 
-    ``unit`` is what the numbers count: "line", or "entry" of a document.
+    A context manager that removes the file. ``name`` is that of their source in messages, ``unit``
+    what the numbers count: "line", or "entry" of a document.
     """
 
-    unit: str
+    def __init__(self, name: str = "", unit: str = "line") -> None:
+        self.name = name
+        self.unit = unit
+        self.count = 0
+        # closed in __exit__
+        self._file = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the number of each line, and its bytes."""
-
-
-class TwiceReadable:
-    """Lines that can be read twice: all of `first`, then `again`.
-
-    A context manager that removes its temporary file. Lines appended between the passes are
-    ignored.
-    """
-
-    def __init__(
-        self, lines: Iterable[bytes | str] | Numbered, *, line_bytes: int = LINE_BYTES
-    ) -> None:
-        self._numbered: Numbered | None = lines if not isinstance(lines, Iterable) else None
-        self._source = lines if isinstance(lines, Iterable) else ()
-        self._line_bytes = line_bytes
-        self._start = _position(self._source)
-        self._spool: IO[bytes] | None = None
-        self._count = 0
-
-    def __enter__(self) -> TwiceReadable:
+    def __enter__(self) -> Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._spool is not None:
-            self._spool.close()
+        self._file.close()
 
-    def first(self) -> Iterator[Line]:
-        """Yield all lines of the first pass."""
-        if self._numbered is not None:
-            yield from self.again()
-            return
-        if self._start is None:
-            # closed in __exit__, after the second pass
-            self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
-        for data in self._read_bounded(self._source):
-            self._count += 1
-            if self._spool is not None:
-                self._spool.write((data or b"").rstrip(b"\r\n") + b"\n")
-            yield from self._line(self._count, data)
+    def put(self, number: int, data: bytes) -> None:
+        """Add a line; b"" stands for one that was too long."""
+        self.count += 1
+        self._file.write(b"%d %d\n" % (number, len(data)) + data)
 
-    def again(self) -> Iterator[Line]:
-        """Yield the same lines again."""
-        if self._numbered is not None:
-            for number, raw in self._numbered.lines():
-                yield Line(number, raw if len(raw) <= self._line_bytes else None)
-            return
-        source: Any = self._spool if self._spool is not None else self._source
-        source.seek(0 if self._spool is not None else self._start)
-        for number, data in enumerate(self._read_bounded(source), 1):
-            if number > self._count:
-                return
-            yield from self._line(number, data)
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number of each line, and its bytes."""
+        self._file.seek(0)
+        while head := self._file.readline():
+            number, size = map(int, head.split())
+            yield number, self._file.read(size)
 
-    def _line(self, number: int, data: bytes | None) -> Iterator[Line]:
-        if number == 1 and data is not None:
-            data = data.removeprefix(_BOM)
+
+def read_lines(source: Iterable[bytes | str], *, line_bytes: int = LINE_BYTES) -> Iterator[Line]:
+    """Yield the lines that are not blank."""
+    for number, read in enumerate(_read_bounded(source, line_bytes), 1):
+        data = read.removeprefix(_BOM) if number == 1 and read is not None else read
         if data is None or data.strip():
             yield Line(number, data)
 
-    def _read_bounded(self, source: Any) -> Iterator[bytes | None]:
-        """Yield lines as bytes; None for a line that is too long, which is never held in RAM."""
-        if not hasattr(source, "readline"):
-            for line in source:
-                data = _encode(line)
-                yield data if len(data) <= self._line_bytes else None
-            return
-        while line := source.readline(self._line_bytes + 1):
+
+def _read_bounded(source: Any, line_bytes: int) -> Iterator[bytes | None]:
+    """Yield lines as bytes; None for a line that is too long, which is never held in RAM."""
+    if not hasattr(source, "readline"):
+        for line in source:
             data = _encode(line)
-            if len(data) <= self._line_bytes:
-                yield data
-                continue
-            while data and not data.endswith(b"\n"):
-                data = _encode(source.readline(_CHUNK))
-            yield None
+            yield data if len(data) <= line_bytes else None
+        return
+    while line := source.readline(line_bytes + 1):
+        data = _encode(line)
+        if len(data) <= line_bytes:
+            yield data
+            continue
+        while data and not data.endswith(b"\n"):
+            data = _encode(source.readline(_CHUNK))
+        yield None
 
 
 def _encode(line: bytes | str) -> bytes:
     return line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
-
-
-def _position(source: object) -> int | None:
-    """Return the position to rewind to, or None for a stream."""
-    if isinstance(source, io.IOBase) and source.seekable():
-        return source.tell()
-    return None
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]

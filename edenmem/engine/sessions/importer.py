@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,12 +20,11 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.sessions.format import (
     LINE_BYTES,
     BadLine,
-    Line,
-    Numbered,
     ParsedMessage,
     ParsedSession,
-    TwiceReadable,
+    Spool,
     parse,
+    read_lines,
 )
 from edenmem.engine.sessions.people import People
 from edenmem.errors import InputError, InvalidLines, NotFoundError
@@ -256,7 +256,7 @@ MAX_PROBLEMS = 1000
 
 def import_sessions(
     runtime: Runtime,
-    lines: Iterable[bytes | str] | Numbered,
+    lines: Iterable[bytes | str] | Spool,
     *,
     skip_bad: bool = False,
     add_missing: bool = False,
@@ -284,25 +284,31 @@ def import_sessions(
             unknown. Nothing was written.
     """
     job = _Import(runtime, add_missing=add_missing, line_bytes=line_bytes, owner=owner)
-    with TwiceReadable(lines, line_bytes=line_bytes) as source:
+    with ExitStack() as opened:
+        if isinstance(lines, Spool):
+            spool = lines
+        else:
+            spool = opened.enter_context(Spool())
+            for line in read_lines(lines, line_bytes=line_bytes):
+                spool.put(line.number, line.data or b"")
         judged = _FirstPass()
-        for line in source.first():
+        for number, data in spool.lines():
             try:
-                job.plan(line)
+                job.plan(data)
             except BadLine as error:
-                judged.add(line.number, error)
+                judged.add(number, error)
         job.demand_owner()
         if not skip_bad:
-            judged.refuse("line" if isinstance(lines, Iterable) else lines.unit)
+            judged.refuse(spool.unit)
         if not dry_run:
             job.people.add(runtime)
         totals: Counter[str] = Counter()
-        for line in source.again():
+        for number, data in spool.lines():
             try:
-                plan = job.plan(line)
+                plan = job.plan(data)
             except BadLine as error:
                 # known from the first pass, or in conflict with an earlier line that is now stored
-                judged.add_late(line.number, error, skip_bad=skip_bad)
+                judged.add_late(number, error, skip_bad=skip_bad)
                 continue
             job.carry_out(plan, totals, dry_run=dry_run)
     return ImportReport(
@@ -351,17 +357,17 @@ class _Import:
         self.people = People(runtime.store)
         self._owner = owner
 
-    def plan(self, line: Line) -> _Plan:
+    def plan(self, data: bytes) -> _Plan:
         """Check a line, and plan its import.
 
         Raises:
             BadLine: the line is invalid.
         """
-        if line.data is None:
+        if not data or len(data) > self._line_bytes:
             raise BadLine(
                 f"the line is longer than {self._line_bytes:,} bytes; split the session's messages"
             )
-        parsed = parse(line.data)
+        parsed = parse(data)
         session_id = session_id_of(parsed)
         stored = self._store.host.session(session_id)
         if stored is not None:
