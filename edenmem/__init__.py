@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from edenmem.models.formation import Trigger
     from edenmem.models.host import Agent, Message, Session, ToolCall, User
     from edenmem.models.ids import new_id
-    from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+    from edenmem.models.memory import Consolidation, Fact, FactFields, Policy, Reflection
     from edenmem.models.scope import Scope, ScopeKind
     from edenmem.settings.load import load_settings
     from edenmem.settings.schema import Settings
@@ -71,6 +71,7 @@ _HOMES = {
     "EmbeddingModelMismatch": "errors",
     "ExitCode": "errors",
     "Fact": "models.memory",
+    "FactFields": "models.memory",
     "FactOrigin": "engine.agent_memory",
     "FormationReport": "engine.reports",
     "InputError": "errors",
@@ -126,6 +127,7 @@ __all__ = [
     "EmbeddingModelMismatch",
     "ExitCode",
     "Fact",
+    "FactFields",
     "FactOrigin",
     "FormationReport",
     "InputError",

@@ -12,7 +12,8 @@ The tree::
     │   └── AmbiguousInput               2   an input holds several sources
     ├── NotFoundError                    3   the object or input file does not exist
     ├── ConflictError                    4   changed by another writer, or already exists
-    │   └── FactKeyConflict              4   a unique index of the database rejects facts
+    │   ├── FactKeyConflict              4   a unique index of the database rejects facts
+    │   └── KeyTaken                     4   another fact of the scope has the key
     └── UnavailableError                 5   a database or provider is unavailable
         ├── DiskFull                     5   the disk or quota is full
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
@@ -212,6 +213,10 @@ class ConflictError(EdenmemError):
 
 class FactKeyConflict(ConflictError):
     """A unique index of the database would reject facts."""
+
+
+class KeyTaken(ConflictError):
+    """Another fact of the scope has the key."""
 
 
 class UnavailableError(EdenmemError):

@@ -176,8 +176,15 @@ CREATE TABLE facts (
     related_users TEXT,
     quote TEXT NOT NULL DEFAULT '',
     unconfirmed TEXT NOT NULL DEFAULT '',
+    key TEXT,
+    tags TEXT,
+    metadata TEXT,
+    expires_at INTEGER,
+    value TEXT,
     UNIQUE (scope_id, hash)
 ) STRICT;
+CREATE UNIQUE INDEX facts_key ON facts (scope_id, key) WHERE key IS NOT NULL;
+CREATE INDEX facts_expiry ON facts (expires_at, scope_id) WHERE expires_at IS NOT NULL;
 CREATE INDEX facts_recent ON facts (scope_id, recent_at DESC, id);
 CREATE INDEX facts_session ON facts (session_id, scope_id)
     WHERE session_id IS NOT NULL;
@@ -325,6 +332,7 @@ CREATE TABLE history (
     actor TEXT NOT NULL,
     change_id TEXT,
     absorbed_ids TEXT,
+    fields TEXT,
     snapshot BLOB
 ) STRICT;
 CREATE INDEX history_scope ON history (scope_id);

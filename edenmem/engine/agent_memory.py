@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edenmem.engine.edits.checks import find_objection
+from edenmem.engine.edits.checks import find_objection, find_secret_in_fields
 from edenmem.engine.edits.editor import make_edit
 from edenmem.engine.history.reader import Source, fact_why
 from edenmem.engine.runtime.concurrency import in_thread
@@ -23,7 +23,7 @@ from edenmem.engine.scopes.visibility import SessionView, current_view, people_w
 from edenmem.errors import NotFoundError, ScopeError, UsageError
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact
+from edenmem.models.memory import NO_FIELDS, Fact, FactFields
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.told import shown_facts
@@ -94,13 +94,21 @@ class AgentMemory:
     # -- reading -------------------------------------------------------------------------------
 
     async def search(
-        self, queries: str | Sequence[str], *, top_k: int | None = None, explain: bool = False
+        self,
+        queries: str | Sequence[str],
+        *,
+        top_k: int | None = None,
+        tags: Sequence[str] = (),
+        key: str | None = None,
+        explain: bool = False,
     ) -> SearchReport:
         """Find facts by meaning and by words.
 
         Args:
             queries: One query, or up to three that run together.
             top_k: Maximum number of results per query (None: ``search.top_k``).
+            tags: Only facts with all of these tags.
+            key: Only the fact with this key.
             explain: Return the figures of each stage, and the dropped candidates.
 
         Raises:
@@ -110,7 +118,9 @@ class AgentMemory:
         """
         texts = (queries,) if isinstance(queries, str) else queries
         access = await in_thread(self._access)
-        report = await self._searcher.search(texts, access.view.reads, top_k=top_k, explain=explain)
+        report = await self._searcher.search(
+            texts, access.view.reads, top_k=top_k, tags=tags, key=key, explain=explain
+        )
         self._note([hit.fact for hit in report.hits], access.view)
         return report
 
@@ -135,16 +145,25 @@ class AgentMemory:
             is_stored=self.session_id is not None,
         )
 
-    async def facts(self, *, limit: int = 20, containing: str = "") -> list[Fact]:
-        """Return the most recently created or corrected facts.
+    async def facts(
+        self,
+        *,
+        limit: int = 20,
+        containing: str = "",
+        tags: Sequence[str] = (),
+        key: str | None = None,
+    ) -> list[Fact]:
+        """Return the most recently created or corrected facts that have not expired.
 
         Args:
             limit: Maximum number of facts.
             containing: Only facts that contain this text, ignoring case.
+            tags: Only facts with all of these tags.
+            key: Only facts with this key, which is unique in a scope.
         """
         if limit < 1:
             raise UsageError(f"limit must be at least 1: {limit}")
-        return await in_thread(self._facts, limit, containing.casefold())
+        return await in_thread(self._facts, limit, containing.casefold(), tuple(tags), key)
 
     async def why(self, fact_id: str) -> FactOrigin:
         """Return the origin of a fact, also of a removed one.
@@ -174,45 +193,63 @@ class AgentMemory:
             self._runtime, text, access.agent, user if is_open else None, dry_run=dry_run
         )
 
-    async def add_fact(self, content: str, *, shared: bool | None = None) -> EditReport:
+    async def add_fact(
+        self, content: str, *, shared: bool | None = None, fields: FactFields = NO_FIELDS
+    ) -> EditReport:
         """Store one fact verbatim, without a language model.
 
         Args:
             content: One statement that makes sense without its conversation.
             shared: Store for all users of the agent (True) or for this user (False). None: for
                 this user if there is one, else for all.
+            fields: Key, tags, metadata, time of expiry and value of the fact.
 
         Raises:
-            UsageError: the text is empty, too long, a secret, or an order to the agent.
+            UsageError: the text is empty, too long, a secret, or an order to the agent; or a field
+                is invalid.
+            ConflictError: another fact of the scope has the key.
             ScopeError: the scope is not writable.
         """
         access = await in_thread(self._access)
         scope = self._scope_for(access, shared)
-        _check_content(content, scope)
+        _check_content(content, scope, fields)
         return await make_edit(
             self._runtime,
-            lambda editor: editor.add_fact(scope, content, session_id=self.session_id),
+            lambda editor: editor.add_fact(
+                scope, content, session_id=self.session_id, fields=fields
+            ),
         )
 
-    async def edit_fact(self, fact_id: str, content: str, *, version: int) -> EditReport:
-        """Replace the text of a fact; the old text stays in the history.
+    async def edit_fact(
+        self,
+        fact_id: str,
+        content: str | None = None,
+        *,
+        version: int,
+        fields: FactFields | None = None,
+    ) -> EditReport:
+        """Replace the text or the fields of a fact; the old ones stay in the history.
 
         Args:
             fact_id: The ID of the fact.
-            content: The new text.
+            content: The new text; None keeps it.
             version: The version that the caller read.
+            fields: All fields of the fact, with the new ones; None keeps them.
 
         Raises:
             NotFoundError: the fact does not exist or is not readable.
-            ConflictError: the fact has changed since this version.
+            ConflictError: the fact has changed since this version, or another fact of the scope
+                has the key.
             UsageError: the text is empty, too long, a secret, or an order to the agent.
             ScopeError: the scope is not writable.
         """
         scope = await in_thread(self._check_writable, fact_id)
-        _check_content(content, scope)
+        _check_content(content or "", scope, fields)
         return await make_edit(
             self._runtime,
-            lambda editor: editor.edit_fact(fact_id, content, expected_version=version),
+            lambda editor: editor.edit_fact(
+                fact_id, content, expected_version=version, fields=fields
+            ),
         )
 
     async def forget_fact(self, fact_id: str) -> EditReport:
@@ -248,10 +285,11 @@ class AgentMemory:
         )
         return _Access(agent=agent, session=session, view=view)
 
-    def _facts(self, limit: int, wanted: str) -> list[Fact]:
+    def _facts(self, limit: int, wanted: str, tags: tuple[str, ...], key: str | None) -> list[Fact]:
         view = self._access().view
         scopes = tuple(scope for scope in view.reads if scope.kind is not ScopeKind.SESSION)
-        found = self._store.memory.facts(FactFilter(scopes=scopes), limit=None if wanted else limit)
+        filter = FactFilter(scopes=scopes, live_at=self._runtime.clock(), tags=tags, key=key)
+        found = self._store.memory.facts(filter, limit=None if wanted else limit)
         listed = list(islice((each for each in found if wanted in each.content.casefold()), limit))
         self._note(listed, view)
         return listed
@@ -319,9 +357,10 @@ class AgentMemory:
             raise ScopeError(f"{scope.kind} memory is not writable: switched off or paused")
 
 
-def _check_content(content: str, scope: Scope) -> None:
+def _check_content(content: str, scope: Scope, fields: FactFields | None) -> None:
     """Reject secrets and orders to the agent, as for facts of conversations."""
-    if why := find_objection(content, scope=scope):
+    why = find_objection(content, scope=scope)
+    if why := why or (find_secret_in_fields(fields) if fields is not None else None):
         raise UsageError(why)
 
 

@@ -90,6 +90,8 @@ class SearchOptions(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     session_id: str | None
+    tags: Sequence[str]
+    key: str | None
     track: bool
     rerank: bool | None
     recency: bool | None
@@ -1017,7 +1019,7 @@ class MemoryService:
         """Read current facts, reflections and texts."""
         from edenmem.engine.scopes.lookups import MemoryReader
 
-        return MemoryReader(self._store, self._settings)
+        return MemoryReader(self._store, self._settings, self._runtime.clock)
 
     @cached_property
     def history(self) -> HistoryReader:

@@ -35,6 +35,8 @@ class FactItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unconfirmed: Annotated[
         Untrusted, Meta(description="What its sources do not show. Empty: confirmed.")
     ] = ""
+    tags: Annotated[list[Untrusted], Meta(description="Words to filter by.")] = []
+    expires: Annotated[str, Meta(description="When it expires, UTC. Empty: never.")] = ""
     score: Annotated[float | None, Meta(description="Relevance of a search result.")] = None
 
 
@@ -131,6 +133,8 @@ def fact_item(fact: Fact, score: float | None = None) -> FactItem:
         version=fact.version,
         date=_date(fact.recent_at),
         unconfirmed=stored_line(fact.unconfirmed),
+        tags=[stored_line(tag) for tag in fact.tags],
+        expires=_date(fact.expires_at) if fact.expires_at else "",
         score=None if score is None else round(score, 3),
     )
 

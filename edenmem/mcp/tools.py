@@ -78,6 +78,7 @@ class ListArguments(_Arguments, frozen=True, kw_only=True):
     containing: Annotated[
         str, Meta(max_length=200, description="Only facts that contain this text.")
     ] = ""
+    tag: Annotated[str, Meta(max_length=100, description="Only facts with this tag.")] = ""
 
 
 class ExplainArguments(_Arguments, frozen=True, kw_only=True):
@@ -141,7 +142,8 @@ async def list_facts(memory: AgentMemory, given: ListArguments) -> results.FactL
 
     Use this tool to show the user the facts in memory. Use search_facts to answer a question.
     """
-    found = await memory.facts(limit=given.limit + 1, containing=given.containing)
+    tags = (given.tag,) if given.tag else ()
+    found = await memory.facts(limit=given.limit + 1, containing=given.containing, tags=tags)
     items = [results.fact_item(fact) for fact in found[: given.limit]]
     return results.FactList(facts=items, more=len(found) > given.limit)
 

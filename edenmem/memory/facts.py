@@ -29,9 +29,11 @@ from edenmem.models.changes import (
     action_of_new_fact,
     version_action,
 )
-from edenmem.models.memory import Fact, content_hash
+from edenmem.models.memory import Fact, join_times
 from edenmem.models.records import HistoryEntry
 from edenmem.models.scope import Scope
+
+_SAME = "the scope has the same fact"
 
 
 def add(change: AddFact, state: State, context: ChangeSet) -> Effect:
@@ -48,14 +50,17 @@ def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
         if old is None:
             return missing(change, change.fact_id)
         return stale(change, old.id, old.version, change.expected_version, change.scope)
-    twin = state.owners.get((change.scope, content_hash(change.content)))
+    new = change.revise(old)
+    if change.fields is not None and (taken := _key_taken(new, change.scope, state)):
+        return conflict(change, old.id, taken, change.scope)
+    # With a key of its own, a fact has no duplicate.
+    twin = state.owners.get((change.scope, new.hash)) if new.key is None else None
     if twin is not None and twin != old.id:
         answer = result(
             change, ChangeStatus.DUPLICATE, twin, "another fact of the scope has this text"
         )
         gone = _take_away(change, old, change.at, state, context)
         return msgspec.structs.replace(gone, result=answer)
-    new = change.revise(old)
     origin = Origin(
         action=version_action(change, context.actor),
         actor=context.actor.name,
@@ -108,7 +113,13 @@ def _insert(
         return conflict(change, fact.id, error.message)
     twin = state.owners.get((scope, fact.hash))
     if twin is not None:
-        return duplicate(change, context, "fact", twin, scope, "the scope has the same fact")
+        if twin in state.facts:  # a store loads a duplicate only if it expires
+            known = state.facts[twin]
+            if known is not None and fact.outlasts(known):
+                return _prolong(change, known, fact, state, context)
+        return duplicate(change, context, "fact", twin, scope, _SAME)
+    if taken := _key_taken(fact, scope, state):
+        return conflict(change, fact.id, taken, scope)
     if state.facts.get(fact.id) is not None:
         return conflict(change, fact.id, "another fact has this id", scope)
     head = state.heads.get(("fact", fact.id))
@@ -132,6 +143,40 @@ def _insert(
         entry=audit(change, context, "fact", fact.id, scope, None, plain(fact)),
         touches=(Touch(scope, facts=1),),
     )
+
+
+KEY_TAKEN = "the scope has that key in another fact"
+
+
+def key_words(twin: str) -> str:
+    """Return that another fact of the scope has a key."""
+    return f"{KEY_TAKEN}, {twin}"
+
+
+def _key_taken(fact: Fact, scope: Scope, state: State) -> str:
+    """Return that another fact of the scope has the fact's key; "" if none has."""
+    holder = None if fact.key is None else state.keys.get((scope, fact.key))
+    return "" if holder in (None, fact.id) else key_words(str(holder))
+
+
+def _prolong(
+    change: AddFact | ReviseFact, known: Fact, fact: Fact, state: State, context: ChangeSet
+) -> Effect:
+    """Plan that a known fact lasts as long as the same fact, said again."""
+    revision = ReviseFact(
+        id=change.id,
+        reason=change.reason or "said again",
+        scope=known.home,
+        fact_id=known.id,
+        expected_version=known.version,
+        content=known.content,
+        at=context.at,
+        times=join_times([known.said_at, fact.said_at], [known.recent_at, fact.recent_at]),
+        fields=known.fields.until(fact.expires_at),
+    )
+    effect = revise(revision, state, context)
+    answer = result(change, ChangeStatus.DUPLICATE, known.id, _SAME)
+    return msgspec.structs.replace(effect, change=change, result=answer)
 
 
 def _take_away(
@@ -167,6 +212,7 @@ def _version(fact: Fact, origin: Origin, at: datetime) -> HistoryEntry:
         fact.home,
         fact.version,
         content=fact.content,
+        fields=fact.fields,
         at=at,
         action=origin.action,
         actor=origin.actor,

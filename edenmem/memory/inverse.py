@@ -16,12 +16,13 @@ from typing import Any
 import msgspec
 
 from edenmem.memory.effect import Effect, Model
-from edenmem.memory.facts import fact_in
+from edenmem.memory.facts import fact_in, key_words
 from edenmem.memory.outcome import plain
 from edenmem.memory.reflections import reflection_in
 from edenmem.memory.requirements import Needs
 from edenmem.memory.state import State
 from edenmem.models.changes import (
+    EXPIRED,
     AddAgent,
     AddFact,
     AddUser,
@@ -46,7 +47,15 @@ from edenmem.models.changes import (
 )
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection, content_hash
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FactFields,
+    Held,
+    Policy,
+    Reflection,
+    content_hash,
+)
 from edenmem.models.scope import Scope, ScopeKind
 
 #: The reason for changes that wrote what already existed.
@@ -89,7 +98,7 @@ class Inverse(msgspec.Struct, frozen=True, kw_only=True):
 
 #: By type of target: the fields that people and models read (None: all but those of versions).
 _READ = {
-    "fact": {"content", "private", "unconfirmed"},
+    "fact": {"content", "private", "unconfirmed", *FactFields.__struct_fields__},
     "reflection": {"content", "private", "unconfirmed"},
     "held": {"content"},
     "consolidation": {"consolidated_content"},
@@ -205,9 +214,11 @@ def inverse_needs(entries: Iterable[AuditEntry], past: Past) -> Needs:
             case "fact":
                 found.facts.add(entry.target_id)
                 found.heads.add(("fact", entry.target_id))
-                content = (entry.before or {}).get("content")
+                content, key = ((entry.before or {}).get(name) for name in ("content", "key"))
                 if entry.scope is not None and isinstance(content, str):
-                    found.owners.add((entry.scope, content_hash(content)))
+                    found.owners.add((entry.scope, content_hash(content, key)))
+                if entry.scope is not None and key is not None:
+                    found.keys.add((entry.scope, key))
             case "reflection":
                 found.reflections.add(entry.target_id)
                 if entry.scope is not None:
@@ -282,7 +293,7 @@ def _undo_add_fact(entry: AuditEntry, state: State, past: Past, at: datetime) ->
     learned = set(now.source_message_ids) - set(made.source_message_ids)
     return Inverse(
         change=RemoveFact(scope=home, fact_id=now.id, expected_version=now.version, at=at),
-        differs=bool(learned) or (now.content, now.private) != (made.content, made.private),
+        differs=bool(learned) or now.private != made.private or bool(_changed_parts(now, made)),
         now=now,
     )
 
@@ -295,25 +306,40 @@ def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
     home = _home(entry)
     old, new = msgspec.convert(entry.before, Fact), msgspec.convert(entry.after, Fact)
     now = fact_in(state, home, entry.target_id)
-    if old.content == new.content:
+    changed = _changed_parts(old, new)
+    if not changed:
         return _restore_marks(now, old, new, at)
     if now is None:
         return _no_way("the fact was removed since; undo that first")
-    if now.content == old.content:
-        return _nothing("the fact already has this text", now)
-    twin = state.owners.get((home, content_hash(old.content)))
+    if not changed & _changed_parts(now, old):
+        what = "text" if changed == {"content"} else "state"
+        return _nothing(f"the fact already has this {what}", now)
+    parts = {name: getattr(old if name in changed else now, name) for name in _PARTS}
+    content, fields = parts.pop("content"), FactFields(**parts)
+    holder = None if fields.key is None else state.keys.get((home, fields.key))
+    if holder not in (None, now.id):
+        return _no_way(key_words(str(holder)), now, rival=str(holder))
+    twin = state.owners.get((home, content_hash(content, fields.key)))
     is_taken = twin is not None and twin != now.id
     return Inverse(
-        change=_with_sources(now, old, new, old.content, at),
-        differs=is_taken or now.content != new.content,
+        change=_with_sources(now, old, new, content, at, fields),
+        differs=is_taken or bool(changed & _changed_parts(now, new)),
         why=_twin_words(twin) if is_taken else "",
         now=now,
         notices=(f"{now.id} goes in favor of {twin}",) if is_taken else (),
     )
 
 
+#: What a person or another system writes into a fact; each part is undone on its own.
+_PARTS = ("content", *FactFields.__struct_fields__)
+
+
+def _changed_parts(one: Fact, other: Fact) -> set[str]:
+    return {name for name in _PARTS if getattr(one, name) != getattr(other, name)}
+
+
 def _restore_marks(now: Fact | None, old: Fact, new: Fact, at: datetime) -> Inverse:
-    """Invert a revision of sources, related users or doubts that kept the text."""
+    """Invert a revision of sources, related users or doubts that kept text and fields."""
     if now is None:
         return _nothing(NO_CHANGE)
     change = _with_sources(now, old, new, now.content, at)
@@ -327,7 +353,9 @@ def _origins(fact: Fact) -> tuple[set[str], set[str]]:
     return set(fact.source_message_ids), set(fact.related_users)
 
 
-def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -> ReviseFact:
+def _with_sources(
+    now: Fact, old: Fact, new: Fact, content: str, at: datetime, fields: FactFields | None = None
+) -> ReviseFact:
     """Revise a fact: drop the sources and users added by ``new``, restore lost ones and times.
 
     The old quote and doubts return with their text, unless others came since.
@@ -348,6 +376,7 @@ def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -
         quote=old.quote if is_back else "",
         unconfirmed=old.unconfirmed if is_back else None,
         times=old.times if now.times == new.times else now.times,
+        fields=fields,
     )
 
 
@@ -359,11 +388,16 @@ def _undo_remove_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
         if now.content == gone.content:
             return _nothing("the fact exists again", now)
         return _no_way("the fact exists again, with another text", now)
-    twin = state.owners.get((home, content_hash(gone.content)))
+    twin = state.owners.get((home, content_hash(gone.content, gone.key)))
     if twin is not None:
         return _no_way(_twin_words(twin), state.facts.get(twin), rival=twin)
+    holder = None if gone.key is None else state.keys.get((home, gone.key))
+    if holder is not None:
+        return _no_way(key_words(holder), state.facts.get(holder), rival=holder)
     kept = past.snapshots.get(entry.id)
     fact = kept if kept is not None and kept.content == gone.content else gone
+    if entry.reason == EXPIRED:  # or the next run would remove it again
+        fact = fact.with_fields(fact.fields.until(None))
     head = state.heads.get(("fact", entry.target_id))
     version = max(fact.version, head.version if head is not None else 0) + 1
     back = msgspec.structs.replace(fact, version=version, updated_at=at)

@@ -9,13 +9,15 @@ import msgspec
 from edenmem.memory.effect import Effect, Model, Write
 from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, FactFields
 from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
 
 #: The status of a hidden audit entry: an addition that met a duplicate. Applying the change again
 #: has the same result, even if the duplicate has changed since.
 VOID = "void"
+
+_RARE = ("related_users", "place", *FactFields.__struct_fields__)
 
 NOT_THERE = "not found in this scope"
 
@@ -51,7 +53,7 @@ def plain(model: msgspec.Struct | None) -> dict[str, Any] | None:
         model = msgspec.structs.replace(model, embedding=None)
     fields: dict[str, Any] = msgspec.to_builtins(model)
     fields.pop("embedding", None)
-    for rare in ("related_users", "place"):  # most have none
+    for rare in _RARE:  # most have none
         if not fields.get(rare):
             fields.pop(rare, None)
     return {name: list(each) if type(each) is tuple else each for name, each in fields.items()}

@@ -218,7 +218,10 @@ def _fold_fact(state: State, write: Write) -> None:
         home = home_of(fact) if isinstance(fact, Fact) else None
         if isinstance(fact, Fact) and home is not None:
             state.facts[fact.id] = fact if fact is write.new else None
-            state.owners[(home, fact.hash)] = fact.id if fact is write.new else None
+            held_by = fact.id if fact is write.new else None
+            state.owners[(home, fact.hash)] = held_by
+            if fact.key is not None:
+                state.keys[(home, fact.key)] = held_by
             _grow(state, home, "facts", 1 if fact is write.new else -1)
 
 

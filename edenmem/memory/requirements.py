@@ -43,7 +43,9 @@ class Needs(msgspec.Struct, kw_only=True):
         facts: IDs, in any scope; whole, with the vector.
         reflections: IDs, in any scope.
         held: IDs, in any scope.
-        owners: Scopes with a content hash: the fact of the scope with that text.
+        owners: Scopes with a content hash: the fact of the scope with that text. One that
+            expires is loaded too, with its head.
+        keys: Scopes with a key: the fact of the scope with that key.
         heads: Target types with an ID: the last entry of history for each, and the origin of the
             current version, if history lacks it.
         texts: Scopes: their consolidated documents, with or without pending reflections.
@@ -63,6 +65,7 @@ class Needs(msgspec.Struct, kw_only=True):
     reflections: set[str] = msgspec.field(default_factory=set)
     held: set[str] = msgspec.field(default_factory=set)
     owners: set[tuple[Scope, str]] = msgspec.field(default_factory=set)
+    keys: set[tuple[Scope, str]] = msgspec.field(default_factory=set)
     heads: set[tuple[str, str]] = msgspec.field(default_factory=set)
     texts: set[Scope] = msgspec.field(default_factory=set)
     buffers: set[Scope] = msgspec.field(default_factory=set)
@@ -144,6 +147,8 @@ def _name_fact(fact: Fact, found: Needs) -> None:
     home = home_of(fact)
     if home is not None:
         found.owners.add((home, fact.hash))
+    if home is not None and fact.key is not None:
+        found.keys.add((home, fact.key))
 
 
 def _add_fact(change: AddFact, found: Needs) -> None:
@@ -154,6 +159,8 @@ def _revise_fact(change: ReviseFact, found: Needs) -> None:
     found.facts.add(change.fact_id)
     found.heads.add(("fact", change.fact_id))
     found.owners.add((change.scope, content_hash(change.content)))
+    if change.fields is not None and change.fields.key is not None:
+        found.keys.add((change.scope, change.fields.key))
     if change.or_add is not None:
         _name_fact(change.or_add, found)
 
@@ -166,6 +173,7 @@ def _remove_fact(change: RemoveFact, found: Needs) -> None:
 def _set_privacy(change: SetPrivacy, found: Needs) -> None:
     if change.target_type == "fact":
         found.facts.add(change.target_id)
+        found.heads.add(("fact", change.target_id))  # if the same fact is added next
     elif change.target_type == "reflection":
         found.reflections.add(change.target_id)
 

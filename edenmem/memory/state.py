@@ -104,6 +104,7 @@ class State(msgspec.Struct, kw_only=True):
     reflections: dict[str, Reflection | None] = msgspec.field(default_factory=dict)
     held: dict[str, Held | None] = msgspec.field(default_factory=dict)
     owners: dict[tuple[Scope, str], str | None] = msgspec.field(default_factory=dict)
+    keys: dict[tuple[Scope, str], str | None] = msgspec.field(default_factory=dict)
     heads: dict[tuple[str, str], Head | None] = msgspec.field(default_factory=dict)
     origins: dict[tuple[str, str], Origin] = msgspec.field(default_factory=dict)
     texts: dict[Scope, Consolidation | None] = msgspec.field(default_factory=dict)

@@ -17,7 +17,7 @@ from edenmem.models.forgetting import Traces
 from edenmem.models.formation import Formation, UsageEntry
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, FactFields, Held, Policy, Reflection
 from edenmem.models.records import StoredEntry
 from edenmem.models.scope import ScopeKind
 
@@ -222,7 +222,7 @@ DEFINING: dict[RecordKind, tuple[str, ...]] = {
     ),
     RecordKind.CONSOLIDATION: ("home", "consolidated_content"),
     RecordKind.REFLECTION: ("home", "content", "absorbed", "private"),
-    RecordKind.FACT: ("home", "content", "private"),
+    RecordKind.FACT: ("home", "content", "private", *FactFields.__struct_fields__),
     RecordKind.HELD: ("home", "kind", "content", "private"),
     RecordKind.FORMATION: ("session_id", "agent_id", "seq", "status", "message_ids"),
     RecordKind.USAGE: ("agent_id", "work", "calls"),

@@ -23,6 +23,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.ids import new_id
 from edenmem.models.memory import (
     Fact,
+    FactFields,
     FactTimes,
     FixedSentence,
     Held,
@@ -53,7 +54,8 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
 class AddFact(_Change, frozen=True, kw_only=True, tag="add_fact"):
     """Insert ``fact``, unless the scope has a fact with the same hash (duplicate).
 
-    The ID of a removed fact restores it, with its history.
+    A duplicate that expires earlier lasts as long as ``fact`` from then on. A key that another fact
+    of the scope has is a conflict. The ID of a removed fact restores it, with its history.
     """
 
     fact: Fact
@@ -77,7 +79,8 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     one. ``unconfirmed`` is that of the revised fact; None keeps it with the text, and the quote.
 
     ``times`` are those of the revised fact. A revision without them is an edit: its own time counts
-    as that of the fact.
+    as that of the fact. ``fields`` are those of the revised fact; None keeps the old ones. A key
+    that another fact of the scope has is a conflict.
     """
 
     scope: Scope
@@ -94,24 +97,24 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     quote: str = ""
     unconfirmed: str | None = None
     times: FactTimes | None = None
+    fields: FactFields | None = None
     or_add: Fact | None = None
 
     def revise(self, fact: Fact) -> Fact:
         """Return the revised fact."""
-        digest = content_hash(self.content)
+        is_same = content_hash(self.content, fact.key) == fact.hash
         embedding, model = self.embedding, self.embedding_model if self.embedding else None
-        if embedding is None and digest == fact.hash:
+        if embedding is None and is_same:
             embedding, model = fact.embedding, fact.embedding_model
-        is_kept = digest == fact.hash and not self.quote
+        is_kept = is_same and not self.quote
         sources = _joined(fact.source_message_ids, self.source_message_ids, self.dropped_source_ids)
         times = self.times or join_times([fact.said_at], [self.at])
         unconfirmed = self.unconfirmed
         if unconfirmed is None:
             unconfirmed = fact.unconfirmed if is_kept else ""
-        return msgspec.structs.replace(
+        revised = msgspec.structs.replace(
             fact,
             content=self.content,
-            hash=digest,
             previous_content=fact.content,
             updated_at=self.at,
             said_at=times.said_at,
@@ -124,7 +127,11 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
             embedding=embedding,
             embedding_model=model,
         )
+        return revised.with_fields(self.fields or fact.fields)
 
+
+#: The reason of removing a fact that has expired.
+EXPIRED = "expired"
 
 _MERGED_INTO = "merged into "
 

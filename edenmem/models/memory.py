@@ -5,20 +5,24 @@ Field names match the stored documents. Vectors are little-endian float32 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from edenmem.models.scope import Scope, ScopeKind
 
 
-def content_hash(content: str) -> str:
-    """Return the MD5 hex digest that identifies equal facts (as on the platform; not a secret)."""
+def content_hash(content: str, key: str | None = None) -> str:
+    """Return the MD5 hex digest that identifies equal facts (as on the platform; not a secret).
+
+    With a key, it covers key and text, so that items of another system may have equal texts.
+    """
     import hashlib  # loads OpenSSL, which most commands do without
 
-    raw = content.encode("utf-8", "surrogatepass")
+    text = content if key is None else f"{key}\0{content}"
+    raw = text.encode("utf-8", "surrogatepass")
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()
 
 
@@ -65,6 +69,24 @@ def join_times(said: Iterable[datetime | None], recent: Iterable[datetime]) -> F
     return FactTimes(said_at, newest if later else None)
 
 
+class FactFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields of a fact that a person or another system sets; see `Fact`."""
+
+    key: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+    expires_at: datetime | None = None
+    value: dict[str, Any] | None = None
+
+    def until(self, expires_at: datetime | None) -> FactFields:
+        """Return the fields with another time of expiry, or none."""
+        return msgspec.structs.replace(self, expires_at=expires_at)
+
+
+#: The fields of most facts.
+NO_FIELDS = FactFields()
+
+
 class Fact(_OwnedRecord, frozen=True, kw_only=True):
     """An atomic, searchable statement. ``session_id`` is the source, if any.
 
@@ -75,6 +97,11 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
     propagated. ``embedding`` is loaded on request only. ``related_users`` are the users of the fact
     in v1. ``quote`` is a passage of a source message. ``unconfirmed`` says what the sources do not
     show; empty if confirmed, and a new text clears it.
+
+    ``key`` is unique in the scope; another system finds its item by it. ``tags`` are words to
+    filter by, ``metadata`` further texts by name. From ``expires_at`` on, the fact is not found
+    and not shown to agents, until it is removed. ``value`` is a JSON object, kept for systems whose
+    items are objects.
     """
 
     content: str
@@ -93,6 +120,11 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
     related_users: tuple[str, ...] = ()
     quote: str = ""
     unconfirmed: str = ""
+    key: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+    expires_at: datetime | None = None
+    value: dict[str, Any] | None = None
     embedding_model: str | None = None
     embedding: bytes | None = None
 
@@ -115,6 +147,37 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
     def times(self) -> FactTimes:
         """Return when the fact was said and edited."""
         return FactTimes(self.said_at, self.edited_at)
+
+    @property
+    def fields(self) -> FactFields:
+        """Return the fields that a person or another system sets."""
+        return FactFields(**{name: getattr(self, name) for name in FactFields.__struct_fields__})
+
+    def with_fields(self, fields: FactFields) -> Fact:
+        """Return the fact with other fields, and the hash that its key gives."""
+        changed = msgspec.structs.asdict(fields)
+        digest = content_hash(self.content, fields.key)
+        return msgspec.structs.replace(self, **changed, hash=digest)
+
+    def has_expired(self, at: datetime) -> bool:
+        """Return whether the fact has expired at a time."""
+        return self.expires_at is not None and self.expires_at <= at
+
+    def outlasts(self, other: Fact) -> bool:
+        """Return whether the other fact expires, and before this one."""
+        if other.expires_at is None:
+            return False
+        return self.expires_at is None or self.expires_at > other.expires_at
+
+
+def join_fields(facts: Sequence[Fact]) -> FactFields:
+    """Return the fields of the first fact, with the tags of all and the last time of expiry."""
+    ends = [fact.expires_at for fact in facts if fact.expires_at is not None]
+    return msgspec.structs.replace(
+        facts[0].fields,
+        tags=tuple(dict.fromkeys(tag for fact in facts for tag in fact.tags)),
+        expires_at=max(ends) if len(ends) == len(facts) else None,
+    )
 
 
 class Reflection(_OwnedRecord, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.models.memory import Fact
+from edenmem.models.memory import NO_FIELDS, Fact, FactFields
 from edenmem.models.scope import Scope
 
 
@@ -181,8 +181,8 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     ``at`` is the creation time of the version, ``action`` its cause: "form", "add", "consolidate",
     "edit", "restore", "migrate", or "delete" for the tombstone of a fact. The ``snapshot`` of a
-    tombstone is the full fact (JSON of `Fact`, with its vector) for a lossless restore. An empty
-    ``content`` means that the text was removed.
+    tombstone is the full fact (JSON of `Fact`, with its vector) for a lossless restore. ``fields``
+    are those of a fact. An empty ``content`` means that the text was removed.
     """
 
     id: str
@@ -196,4 +196,5 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     actor: str = ""
     change_id: str | None = None
     absorbed_ids: tuple[str, ...] = ()
+    fields: FactFields = NO_FIELDS
     snapshot: Fact | None = None

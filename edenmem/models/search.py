@@ -24,15 +24,21 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of facts, part of the query on every store.
 
     ``scopes`` are exact; an empty tuple matches nothing. ``since`` (inclusive) and ``until``
-    (exclusive) apply to ``said_at``, without it to ``formed_at``. ``unconfirmed`` matches facts in
-    doubt only; for lists, since search indexes may lack this field.
+    (exclusive) apply to ``said_at``, without it to ``formed_at``. ``live_at`` leaves out facts that
+    have expired at that time. ``tags`` matches facts with all of them. ``unconfirmed`` matches only
+    facts in doubt, and ``expired_at`` only those that have expired at that time; both for lists,
+    since search indexes may lack these fields.
     """
 
     scopes: tuple[Scope, ...]
     since: datetime | None = None
     until: datetime | None = None
     session_id: str | None = None
+    live_at: datetime | None = None
+    tags: tuple[str, ...] = ()
+    key: str | None = None
     unconfirmed: bool = False
+    expired_at: datetime | None = None
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -78,12 +84,14 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     ``unconfirmed`` are the facts in doubt among them. ``without_vector`` is the number of facts in
     the searched scopes, without regard to time and session, without a vector of the model; 0 if no
     question has a vector. ``facts`` are those that the store had to read, without their vectors.
+    ``notices`` name what the store could not answer in full.
     """
 
     lists: tuple[Lists, ...]
     unconfirmed: frozenset[str] = frozenset()
     without_vector: int = 0
     facts: Mapping[str, Fact] = msgspec.field(default_factory=dict)
+    notices: tuple[str, ...] = ()
 
 
 class SearchAbility(msgspec.Struct, frozen=True, kw_only=True):

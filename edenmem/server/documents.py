@@ -14,9 +14,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from edenmem.errors import ConflictError
+from edenmem.errors import ConflictError, KeyTaken
 from edenmem.models.changes import AuditEntry
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, FactFields, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.told import Reply, ReplyKind, ShownKind
 from edenmem.server.access import CALLER_KEY, Caller
@@ -51,6 +51,16 @@ IfMatch = Annotated[
 _WHOLE = BeforeValidator(
     lambda given: int(given) if isinstance(given, float) and given.is_integer() else given
 )
+
+
+def _check_date(value: object) -> object:
+    """Check that a time begins with a date: Pydantic takes numbers as seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"[0-9]{4}-", value):
+        raise ValueError("a date is required")
+    return value
+
+
+DATED = BeforeValidator(_check_date)
 FactScope = Literal["agent", "shard", "group", "user"]
 
 
@@ -99,10 +109,34 @@ class NewShard(ShardSettings):
     content: None = None
 
 
-class NewFact(BaseModel):
-    """A new fact and its scope."""
+class FactFieldsBody(BaseModel):
+    """The fields of a fact that a caller sets; see `edenmem.models.memory.Fact`."""
 
     model_config = STRICT_BODY
+
+    key: str | None = None
+    tags: list[str] = []
+    metadata: dict[str, str] = {}
+    expires_at: Annotated[datetime, Field(strict=False), DATED] | None = None
+    value: dict[str, Any] | None = None
+
+    def change(self, fields: FactFields) -> FactFields:
+        """Return the fields with those of the request."""
+        names = set(FactFields.__struct_fields__)
+        given = self.model_dump(include=names, exclude_unset=True)
+        return msgspec.structs.replace(
+            fields, **{**given, "tags": tuple(given.get("tags", fields.tags))}
+        )
+
+
+class FactChange(FactFieldsBody):
+    """A new text, new fields, or both. Fields that are left out stay."""
+
+    content: Long | None = None
+
+
+class NewFact(FactFieldsBody):
+    """A new fact and its scope."""
 
     content: Long
     agent: Name | None = None
@@ -131,6 +165,11 @@ class FactDocument(BaseModel):
     private: bool
     quote: str
     unconfirmed: str
+    key: str | None
+    tags: tuple[str, ...]
+    metadata: dict[str, str]
+    expires_at: datetime | None
+    value: dict[str, Any] | None
     session_id: str | None
     source_message_ids: list[str]
 
@@ -545,8 +584,11 @@ async def as_decided(change: Awaitable[T]) -> T:
 
     Raises:
         Refused: another change was first (412).
+        KeyTaken: another fact of the scope has the key.
     """
     try:
         return await change
+    except KeyTaken:
+        raise
     except ConflictError as error:
         raise Refused(412, error.message) from error

@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from edenmem.engine.edits.checks import find_objection, find_secret_in
+from edenmem.engine.edits.checks import find_objection, find_secret_in, find_secret_in_fields
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConflictError, NotFoundError, UsageError
-from edenmem.models.memory import Fact, Policy, Reflection
+from edenmem.models.memory import Fact, FactFields, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.server.access import AccessDenied
@@ -322,17 +322,24 @@ async def edit_memory(
 
 
 async def edit_fact(
-    reach: Reach, fact: Fact, content: str, version: int, response: Response
+    reach: Reach,
+    fact: Fact,
+    content: str | None,
+    version: int,
+    response: Response,
+    fields: FactFields | None = None,
 ) -> FactDocument:
-    """Replace the text of a fact and its vector.
+    """Replace the text of a fact with its vector, or its fields; None keeps them.
 
     Raises:
-        Refused: the text must not be stored (422).
+        Refused: the text or the fields must not be stored (422).
     """
-    await in_thread(check_content, reach, fact.home, content, "fact")
+    await in_thread(check_content, reach, fact.home, content or "", "fact", fields)
     await as_decided(
         reach.service.edit(
-            lambda editor: editor.edit_fact(fact.id, content, expected_version=version)
+            lambda editor: editor.edit_fact(
+                fact.id, content, expected_version=version, fields=fields
+            )
         )
     )
     after = await in_thread(reach.fact, fact.id)
@@ -340,7 +347,9 @@ async def edit_fact(
     return fact_document(after, reach.caller)
 
 
-def check_content(reach: Reach, scope: Scope, content: str, what: str) -> None:
+def check_content(
+    reach: Reach, scope: Scope, content: str, what: str, fields: FactFields | None = None
+) -> None:
     """Check that a fact, a reflection or a text may be stored.
 
     Raises:
@@ -348,7 +357,8 @@ def check_content(reach: Reach, scope: Scope, content: str, what: str) -> None:
     """
     policy = reach.service.scopes.policy(scope)
     takes_orders = bool(policy and policy.orders)
-    if why := find_objection(content, what, scope=scope, takes_orders=takes_orders):
+    why = find_objection(content, what, scope=scope, takes_orders=takes_orders)
+    if why := why or (find_secret_in_fields(fields) if fields is not None else None):
         raise Refused(422, why)
 
 

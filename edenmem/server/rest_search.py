@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from heapq import merge
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BeforeValidator
 
 from edenmem.engine.reports import MemoryHit, MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.search.request import check_callers_recipe
 from edenmem.errors import NotFoundError
 from edenmem.models.host import Agent
-from edenmem.models.ids import as_utc, is_id
+from edenmem.models.ids import as_utc, is_id, utc_now
+from edenmem.models.memory import NO_FIELDS
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.told import Shown, shown_facts
 from edenmem.server.documents import (
     BODY_ERRORS,
+    DATED,
     ERRORS,
     STRICT,
     VERSION_ERRORS,
     ContextDocument,
     Cursor,
     EntryDocument,
+    FactChange,
     FactDocument,
     FactScope,
     IfMatch,
     Limit,
     Named,
-    NewContent,
     NewFact,
     OptionalName,
     Page,
@@ -74,18 +74,13 @@ _Recipe = Annotated[
 _Query = Annotated[str, Query(min_length=1, max_length=8_000)]
 _Kinds = Annotated[list[FactScope], Query(description="Only scopes of these kinds.", max_length=4)]
 _Shards = Annotated[list[str], Query(description="Only these shards.", max_length=50)]
-
-
-def _check_date(value: object) -> object:
-    """Check that a time begins with a date: Pydantic takes numbers as seconds since 1970."""
-    if isinstance(value, str) and not re.match(r"[0-9]{4}-", value):
-        raise ValueError("a date is required")
-    return value
+_Tags = Annotated[list[str], Query(description="Only facts with all these tags.", max_length=50)]
+_Key = Annotated[str | None, Query(max_length=512, description="Only the facts with this key.")]
 
 
 _Time = Annotated[
     datetime | None,
-    BeforeValidator(_check_date),
+    DATED,
     Query(description="ISO 8601; UTC without an offset."),
 ]
 
@@ -103,6 +98,8 @@ async def search(
     session: OptionalName = None,
     since: _Time = None,
     until: _Time = None,
+    tag: _Tags = [],  # noqa: B006
+    key: _Key = None,
     top_k: Annotated[int | None, Query(ge=1, le=100)] = None,
     recipe: _Recipe = None,
     explain: bool = False,
@@ -128,6 +125,8 @@ async def search(
         session_id=session_id,
         since=_utc(since),
         until=_utc(until),
+        tags=tag,
+        key=key,
         top_k=top_k,
         recipe=recipe,
         explain=explain,
@@ -195,12 +194,16 @@ async def list_facts(
     scope: _Kinds = [],  # noqa: B006
     since: _Time = None,
     until: _Time = None,
+    tag: _Tags = [],  # noqa: B006
+    key: _Key = None,
+    expired: bool = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[FactDocument]:
     """Return facts of the agent and its shards, newest or most recently corrected first.
 
-    Add ``user`` or ``group`` to include theirs."""
+    Add ``user`` or ``group`` to include theirs. With ``expired``: facts that have expired,
+    which are left out otherwise."""
 
     def read() -> Page[FactDocument]:
         chosen = reach.agent(agent)
@@ -212,7 +215,14 @@ async def list_facts(
             shards=shard or None,
             kinds=[ScopeKind(kind) for kind in scope] or None,
         )
-        filter = FactFilter(scopes=scopes, since=_utc(since), until=_utc(until))
+        filter = FactFilter(
+            scopes=scopes,
+            since=_utc(since),
+            until=_utc(until),
+            tags=tuple(tag),
+            key=key,
+            expired_at=utc_now() if expired else None,
+        )
         return page(
             reach.service.memory.facts(filter, limit=None if cursor else limit + 1),
             lambda fact: (fact.recent_at, fact.id),
@@ -251,10 +261,11 @@ async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDoc
         return made
 
     scope = await in_thread(resolve)
-    await in_thread(check_content, reach, scope, body.content, "fact")
+    fields = body.change(NO_FIELDS)
+    await in_thread(check_content, reach, scope, body.content, "fact", fields)
     report = await reach.service.edit(
         lambda editor: editor.add_fact(
-            scope, body.content, private=body.private, reason=body.reason
+            scope, body.content, private=body.private, fields=fields, reason=body.reason
         )
     )
     if report.action == "none" or (report.result and report.result.status == "duplicate"):
@@ -279,16 +290,19 @@ async def read_fact(fact_id: Named, reach: Reading, response: Response) -> FactD
 )
 async def change_fact(
     fact_id: Named,
-    body: NewContent,
+    body: FactChange,
     reach: Writing,
     response: Response,
     if_match: IfMatch = None,
 ) -> FactDocument:
-    """Replace the text of a fact; the history keeps the old text. Needs ``If-Match``."""
+    """Change the text or the fields of a fact; the history keeps the old ones. Needs ``If-Match``.
+
+    Fields that are left out stay; null removes a key, a time of expiry or a value."""
     fact = await in_thread(reach.fact, fact_id)
     reach.demand_write(fact.home)
     version = check_etag(if_match, fact.version)
-    return await edit_fact(reach, fact, body.content, version, response)
+    fields = body.change(fact.fields)
+    return await edit_fact(reach, fact, body.content, version, response, fields)
 
 
 @router.delete(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ from edenmem.models.changes import (
     SetPrivacy,
 )
 from edenmem.models.forgetting import block
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, FactFields
 from edenmem.models.scope import Scope
 from tests.support.builders import ACTOR, NOW, change_set, make_actor, make_fact
 
@@ -234,3 +234,56 @@ def test_a_doubt_goes_with_its_text_unless_it_is_named(content: str) -> None:
     is_same = content == fact.content
     for given, expected in ((None, "no quote" if is_same else ""), ("", ""), ("why", "why")):
         assert revise(fact, content, unconfirmed=given).revise(fact).unconfirmed == expected
+
+
+KEYED = FactFields(key="mem0/1", tags=("home",), metadata={"by": "mem0"}, value={"n": [1]})
+
+
+def test_a_key_belongs_to_one_fact_of_its_scope() -> None:
+    one = make_fact(SCOPE, "one", key="k")
+    state = holding(one, make_fact(OTHER, "elsewhere", key="k"), other := make_fact(SCOPE, "one"))
+    assert other.hash != one.hash, "the same sentence, with and without a key"
+    again, taken = play(
+        state,
+        AddFact(fact=make_fact(SCOPE, "one", key="k")),
+        AddFact(fact=make_fact(SCOPE, "two", key="k")),
+    )
+    assert (again.result.status, again.result.target_id) == (ChangeStatus.DUPLICATE, one.id)
+    assert taken.result.status is ChangeStatus.CONFLICT
+    assert one.id in taken.result.detail
+    wanted = revise(other, "two", fields=FactFields(key="k"))
+    again = msgspec.structs.replace(wanted, id="f" * 24)
+    given_up = revise(one, "three", fields=FactFields())
+    refused, freed, moved = play(state, wanted, given_up, again)
+    assert refused.result.status is ChangeStatus.CONFLICT
+    assert freed.result.ok
+    assert moved.result.ok
+
+
+def test_fields_have_versions_and_a_new_text_keeps_them() -> None:
+    fact = make_fact(SCOPE, "one", embedding=b"1234", embedding_model="m")
+    state = holding(fact)
+    first, second = play(state, revise(fact, "one", fields=KEYED), revise(fact, "two", 2))
+    assert [each.fields for each in first.versions] == [FactFields(), KEYED]
+    assert [each.fields for each in second.versions] == [KEYED]
+    assert first.writes[0].new == msgspec.structs.replace(
+        fact.with_fields(KEYED), version=2, previous_content="one", updated_at=LATER
+    )
+    assert first.entry is not None
+    assert first.entry.before is not None
+    assert "key" not in first.entry.before, "most facts have none"
+
+
+@pytest.mark.parametrize(("days", "lasts"), [(None, None), (9, 9), (1, 2)])
+def test_a_sentence_that_is_repeated_lasts_longer(days: int | None, lasts: int | None) -> None:
+    def end(days: int | None) -> datetime | None:
+        return None if days is None else LATER + timedelta(days=days)
+
+    known = make_fact(SCOPE, "one", expires_at=end(2), tags=("home",))
+    state = holding(known)
+    (again,) = play(state, AddFact(fact=make_fact(SCOPE, "one", expires_at=end(days))))
+    assert (again.result.status, again.result.target_id) == (ChangeStatus.DUPLICATE, known.id)
+    now = state.facts[known.id]
+    assert now is not None
+    assert now.fields == known.fields.until(end(lasts))
+    assert bool(again.writes) is (lasts != 2)

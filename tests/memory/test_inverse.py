@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from edenmem.memory.inverse import undo_id
 from edenmem.models.changes import (
+    EXPIRED,
     AddAgent,
     AddFact,
     AddReflection,
@@ -28,7 +29,7 @@ from edenmem.models.changes import (
     WritePolicy,
 )
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import Fact, FactFields, Reflection
 from edenmem.models.scope import Scope
 from tests.engine.undoing.days import DEEDS, Day, remembered
 from tests.memory.pure import Memory
@@ -84,6 +85,47 @@ def write(memory: Memory, content: str, version: int, *absorbed: Reflection) -> 
         propagate=True,
     )
     return memory.do(change)
+
+
+# -- fields --------------------------------------------------------------------------------------
+
+
+def test_text_and_fields_are_undone_apart(memory: Memory) -> None:
+    fact, _ = add_fact(memory)
+    text = revise(memory, fact, "two")
+    fields = revise(memory, fact, "two", fields=FactFields(key="k", tags=("home",)))
+    later = revise(memory, fact, "two", fields=FactFields(key="k", tags=("work",)))
+    undone = memory.invert(text)
+    assert isinstance(undone.change, ReviseFact)
+    assert (undone.change.content, undone.change.fields) == (
+        "one",
+        FactFields(key="k", tags=("work",)),
+    )
+    assert not undone.differs, "the text is as it was written"
+    assert memory.invert(fields).differs, "the tags are not"
+    memory.do(cast(Any, memory.invert(later).change))
+    memory.do(cast(Any, memory.invert(fields).change))
+    assert cast(Any, memory.state.facts[fact.id]).fields == FactFields()
+
+
+def test_no_key_is_taken_back_from_another_fact(memory: Memory) -> None:
+    fact, _ = add_fact(memory, key="k")
+    given_up = revise(memory, fact, "one", fields=FactFields())
+    gone, _ = add_fact(memory, "two", key="j")
+    removed = remove(memory, gone)
+    taken = [add_fact(memory, content, key=key)[0] for content, key in (("x", "k"), ("y", "j"))]
+    for entry, rival in zip((given_up, removed), taken, strict=True):
+        inverse = memory.invert(entry)
+        assert inverse.blocked
+        assert inverse.rival == rival.id
+
+
+def test_a_fact_that_had_expired_comes_back_for_good(memory: Memory) -> None:
+    fact, _ = add_fact(memory, expires_at=NOW, tags=("home",))
+    entry = memory.do(RemoveFact.of(fact, NOW, EXPIRED))
+    change = memory.invert(entry).change
+    assert isinstance(change, AddFact)
+    assert change.fact.fields == FactFields(tags=("home",))
 
 
 # -- all of it -----------------------------------------------------------------------------------

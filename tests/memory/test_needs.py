@@ -36,6 +36,10 @@ def loaded(needed: Needs, memory: State) -> State:
         if text is not None:
             key = ("consolidation", text.id)
             answer.heads[key] = memory.heads.get(key)
+    for fact in (memory.facts.get(id or "") for id in answer.owners.values()):
+        if fact is not None and fact.expires_at is not None:
+            answer.facts[fact.id] = fact
+            answer.heads["fact", fact.id] = memory.heads.get(("fact", fact.id))
     answer.origins = {key: memory.origins[key] for key in answer.heads if key in memory.origins}
     return answer
 

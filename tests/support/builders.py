@@ -112,7 +112,7 @@ def make_fact(scope: Scope, content: str = "Anna lives in Lisbon.", **fields: An
     defaults: dict[str, Any] = {
         "id": new_id(),
         "formed_at": NOW,
-        "hash": content_hash(content),
+        "hash": content_hash(content, fields.get("key")),
         **scope.fields(),
     }
     return Fact(content=content, **{**defaults, **fields})

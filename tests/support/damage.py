@@ -203,6 +203,12 @@ def a_fact_is_unconfirmed(ward: Ward) -> Expected:
 
 
 @damage()
+def a_fact_has_expired(ward: Ward) -> Expected:
+    ward.set("fact", ward.ids.works, expires_at=TODAY)
+    return {"expired": {ward.ids.works}}
+
+
+@damage()
 def a_text_is_blank(ward: Ward) -> Expected:
     """Known failure 11: a blank answer of the LLM overwrites the text."""
     if isinstance(ward, SqliteWard):

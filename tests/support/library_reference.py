@@ -23,7 +23,7 @@ _SUBJECTS = {
         *("Store", "Actor", "import_sessions", "new_id", "SearchOptions", "Trigger"),
     ),
     "Stored objects": (
-        *("Agent", "User", "Session", "Message", "ToolCall", "Fact", "Reflection"),
+        *("Agent", "User", "Session", "Message", "ToolCall", "Fact", "FactFields", "Reflection"),
         *("Consolidation", "Policy", "Scope", "ScopeKind"),
     ),
     "Results": (

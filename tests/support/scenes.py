@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from edenmem.memory import Effect, State, plan_all
@@ -37,7 +38,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import Fact, FactFields, Reflection
 from edenmem.models.scope import Scope
 from tests.support.builders import ACTOR, NOW, make_fact, make_policy, make_reflection
 from tests.support.vectors import random_unit
@@ -143,7 +144,18 @@ class Scene:
 
     def _fact(self, thing: int, text: int) -> Fact:
         vector = {"embedding": random_unit(text), "embedding_model": "m"} if thing % 3 else {}
-        return make_fact(self._scope(thing), f"text {text}", id=self.id("fact", thing), **vector)
+        fields = msgspec.structs.asdict(self._fields(thing, text))
+        return make_fact(
+            self._scope(thing), f"text {text}", id=self.id("fact", thing), **vector, **fields
+        )
+
+    def _fields(self, thing: int, text: int) -> FactFields:
+        """Return the fields of some facts: a key that others want too, or a time of expiry."""
+        if thing == 4:
+            return FactFields(key=f"key {text % 2}", metadata={"made by": "a.b"}, value={"n": text})
+        if thing == 5:
+            return FactFields(tags=("home",), expires_at=NOW + timedelta(hours=text))
+        return FactFields()
 
     def _add_fact(self, thing: int, text: int, right: bool) -> Change:
         return AddFact(id=self._new(), fact=self._fact(thing, text))
@@ -153,6 +165,7 @@ class Scene:
             **self._target("fact", thing, right),
             content=f"text {text}",
             source_message_ids=(self.id("message", text),),
+            fields=self._fields(thing, text) if thing % 3 else None,
         )
 
     def _revise_or_add(self, thing: int, text: int, right: bool) -> Change:

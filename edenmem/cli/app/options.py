@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from edenmem.cli.app.parameters import OptionGroup
-from edenmem.cli.terminal.times import parse_when
+from edenmem.cli.terminal.times import parse_end, parse_when
 from edenmem.errors import UsageError
-from edenmem.models.ids import is_id, new_id
+from edenmem.models.ids import is_id, new_id, utc_now
+from edenmem.models.memory import FactFields
 from edenmem.models.scope import ScopeKind
 from edenmem.text import is_displayable, normalize_name
 
@@ -83,6 +85,13 @@ Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Reason, stored in the audit entry.")
 ]
 Vectors = Annotated[bool, typer.Option("--vectors", help="Include vectors in data formats.")]
+WithTags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="Only facts with this tag (repeatable: with all)."),
+]
+WithKey = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Only the facts with this key.")
+]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -125,6 +134,53 @@ class FactScope(OptionGroup, frozen=True, kw_only=True):
     user: User = None
     group: Group = None
     shard: Shard = None
+
+
+class FactFieldOptions(OptionGroup, frozen=True, kw_only=True):
+    """Options that set fields of a fact."""
+
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Key in another system ('' = none)."),
+    ] = None
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Tag (repeatable; '' = none)."),
+    ] = None
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--meta", metavar="NAME=TEXT", help="Metadata (repeatable; NAME= removes)."),
+    ] = None
+    expires: Annotated[
+        str | None,
+        typer.Option("--expires", metavar="TIME", help="Expiry: 12h, 90d, 2027-03-01, or never."),
+    ] = None
+
+    @property
+    def are_given(self) -> bool:
+        """Return whether any of the options is given."""
+        return any(getattr(self, name) not in (None, ()) for name in self.__struct_fields__)
+
+    def change(self, fields: FactFields) -> FactFields:
+        """Return the fields with the given ones; tags replace all tags.
+
+        Raises:
+            UsageError: An option is invalid.
+        """
+        changes: dict[str, Any] = {}
+        if self.key is not None:
+            changes["key"] = self.key or None
+        if self.tags:
+            changes["tags"] = tuple(filter(None, self.tags))
+        if self.metadata:
+            pairs = [each.partition("=") for each in self.metadata]
+            if any(not sign for _, sign, _ in pairs):
+                raise UsageError("--meta needs NAME=TEXT")
+            merged = {**fields.metadata, **{name: text for name, _, text in pairs}}
+            changes["metadata"] = {name: text for name, text in merged.items() if text}
+        if self.expires is not None:
+            changes["expires_at"] = parse_end(self.expires, "--expires", utc_now())
+        return replace(fields, **changes)
 
 
 class OneScope(FactScope, frozen=True, kw_only=True):

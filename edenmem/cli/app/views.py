@@ -27,9 +27,9 @@ from edenmem.models.changes import (
 from edenmem.models.formation import HELD, CallUsage, Decision, UsageTotal
 from edenmem.models.host import Session
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, HeldCount, Reflection
+from edenmem.models.memory import Consolidation, Fact, FactFields, HeldCount, Reflection
 from edenmem.models.scope import Scope
-from edenmem.text import ago, many
+from edenmem.text import ago, iso, many
 
 if TYPE_CHECKING:
     from edenmem.engine.formation.sharing import InForce
@@ -75,6 +75,8 @@ FACTS: list[Column[Fact]] = [
     Column("when", lambda fact: fact.recent_at, "time"),
     Column("private", lambda fact: fact.private or None),
     Column("unconfirmed", lambda fact: fact.unconfirmed or None),
+    Column("tags", lambda fact: ", ".join(fact.tags) or None),
+    Column("expires", lambda fact: fact.expires_at, "time"),
     Column("content", lambda fact: fact.content, "text"),
 ]
 
@@ -129,8 +131,19 @@ HISTORY: list[Column[HistoryEntry]] = [
     Column("when", lambda entry: entry.at, "time"),
     Column("how", lambda entry: entry.action),
     Column("who", lambda entry: entry.actor),
+    Column("fields", lambda entry: _describe_fields(entry.fields)),
     Column("content", lambda entry: entry.content, "text"),
 ]
+
+
+def _describe_fields(fields: FactFields) -> str | None:
+    """Describe the fields of a version of a fact; a value is only named."""
+    named = [f"key {fields.key}"] if fields.key is not None else []
+    named += [f"tag {tag}" for tag in fields.tags]
+    named += [f"{name}={text}" for name, text in fields.metadata.items()]
+    named += [f"expires {iso(fields.expires_at)}"] if fields.expires_at else []
+    named += ["value"] if fields.value is not None else []
+    return ", ".join(named) or None
 
 
 def print_edit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from edenmem.errors import UsageError
@@ -42,6 +43,22 @@ def parse_when(text: str | None, option: str, *, now: datetime | None = None) ->
         return as_utc(datetime.fromisoformat(given))
     except (ValueError, OverflowError):
         raise UsageError(f"{option}: invalid time: {text!r}", hint=f"use {FORMS}") from None
+
+
+def parse_end(text: str, option: str, now: datetime) -> datetime | None:
+    """Parse a time of expiry: a duration from now, a time, or ``never`` (None).
+
+    Raises:
+        UsageError: The time is invalid.
+    """
+    given = text.strip().lower()
+    if given == "never":
+        return None
+    with suppress(ValueError, OverflowError):
+        if _RELATIVE.match(given):
+            return as_utc(now + parse_duration(given, option))
+        return as_utc(datetime.fromisoformat(text.strip()))
+    raise UsageError(f"{option}: invalid time: {text!r}", hint="use 12h, 90d, 2027-03-01, or never")
 
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d|w|mo|y)?\Z")

@@ -79,7 +79,8 @@ class ChatMemory:
         """
 
         def look() -> bool:
-            facts = self._runtime.store.memory.facts(FactFilter(scopes=view.reads), limit=1)
+            filter = FactFilter(scopes=view.reads, live_at=self._runtime.clock())
+            facts = self._runtime.store.memory.facts(filter, limit=1)
             return next(iter(facts), None) is not None
 
         return await in_thread(look)

@@ -1,4 +1,4 @@
 """Process quiet sessions from cron.
 
-May import: erasure, formation, reports, runtime.
+May import: edits, erasure, formation, reports, runtime.
 """

@@ -80,8 +80,8 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     ``waiting`` (for a retry) and ``incognito`` count sessions per agent; ``formed`` and
     ``completed`` (recorded earlier, applied now) count ranges of messages. ``active`` counts
     sessions with new messages. ``forgotten`` counts memory that was written again after it was
-    forgotten, and removed; ``forgotten_left`` what needs another ``forget``. ``notes_removed``
-    counts expired notes of replies. ``texts_waiting``
+    forgotten, and removed; ``forgotten_left`` what needs another ``forget``. ``expired`` counts
+    removed facts whose time had come, ``notes_removed`` expired notes of replies. ``texts_waiting``
     counts consolidations that wait for a person. ``timed_out`` and ``given_back`` (the run was
     stopped) list labels of sessions whose messages stay pending, without a failed attempt.
     ``left_out_by_…`` count due sessions beyond ``--limit`` or ``--max-age``, or of another status.
@@ -115,6 +115,7 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     read_twice: int = 0
     advanced: int = 0
     former: InForce | None = None
+    expired: int = 0
     forgotten: int = 0
     forgotten_left: int = 0
     notes_removed: int = 0

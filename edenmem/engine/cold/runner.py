@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ from edenmem.engine.cold.report import (
     Tally,
     failures_of,
 )
+from edenmem.engine.edits.fields import expire
 from edenmem.engine.erasure.sweep import RECENT, Sweep
 from edenmem.engine.formation.sharing import COLD_QUERY
 from edenmem.engine.reports import ConsolidationReport, FormationReport
@@ -305,11 +307,14 @@ class _Run:
                 self.tally.count("advanced", moved)
 
     async def _sweep(self) -> None:
-        """Remove forgotten memory that the platform has written again, and expired notes."""
+        """Remove expired facts and notes, and forgotten memory that came back."""
         if self._options.dry_run:
             return
         only = self._options.agent_id
+        agents = None if only is None else (only,)
         try:
+            gone = await in_thread(partial(expire, self._runtime, agent_ids=agents))
+            self.tally.count("expired", gone)
             removed, left = await in_thread(Sweep(self._runtime, agent_id=only, recent=RECENT).run)
             # Without notes, those of this moment go too.
             age = timedelta(days=self._runtime.settings.told.days or -1)

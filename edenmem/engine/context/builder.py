@@ -326,8 +326,10 @@ class ContextBuilder:
         key = (self._state(scopes), *names)
         made = self._recent.find(key, now)
         if made is None:
-            made = Standing(*self._render(scopes, view, now), now)
-            self._recent.store(key, made, now)
+            xml, shown, lasts = self._render(scopes, view, now)
+            made = Standing(xml, shown, now)
+            if lasts:
+                self._recent.store(key, made, now)
         return made
 
     # -- store access, in a thread -------------------------------------------------------------
@@ -369,11 +371,11 @@ class ContextBuilder:
                         built_at=cached.built_at,
                         cached=True,
                     )
-            xml, shown = self._render(view.reads, view, now)
+            xml, shown, lasts = self._render(view.reads, view, now)
         context = CachedContext(
             xml=xml, fingerprint=_fingerprint(state, xml), built_at=now, shown=shown
         )
-        keep = keep and not own_only
+        keep = keep and not own_only and lasts
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
             with suppress(StoreReadOnly):
                 self._store.contexts.cache_context(
@@ -391,12 +393,17 @@ class ContextBuilder:
 
     def _render(
         self, scopes: Sequence[Scope], view: SessionView, now: datetime
-    ) -> tuple[str, bytes]:
-        """Return the XML of a context, and its encoded items."""
+    ) -> tuple[str, bytes, bool]:
+        """Return the XML of a context, its encoded items, and whether it may be cached.
+
+        A fact that expires while it would be cached is shown once.
+        """
         memories = self._merge_accounts(self._memories(scopes), view.person)
         facts = self._facts(scopes, now)
         xml = render_context(memories, facts, now=now)
-        return xml, pack((*shown_memories(memories), *shown_facts(facts)))
+        end = now + timedelta(seconds=self._settings.context.cache_seconds)
+        lasts = not any(fact.has_expired(end) for fact in facts)
+        return xml, pack((*shown_memories(memories), *shown_facts(facts))), lasts
 
     def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:
         age = (now - cached.built_at).total_seconds()
@@ -511,7 +518,10 @@ class ContextBuilder:
             return []
         since = self._facts_since(now)
         return _confirmed_first(
-            lambda size: self._store.memory.recent_facts(scopes, since=since, limit=size), limit
+            lambda size: self._store.memory.recent_facts(
+                scopes, since=since, limit=size, live_at=now
+            ),
+            limit,
         )
 
     def _facts_since(self, now: datetime) -> datetime:

@@ -70,7 +70,9 @@ EXAMINATIONS = (
         needs_store=False,
     ),
     Examination(
-        "facts", _OF_MEMORY | {"hashes", "duplicates", "versions"}, memory.examine(RecordKind.FACT)
+        "facts",
+        _OF_MEMORY | {"hashes", "duplicates", "versions", "expired"},
+        memory.examine(RecordKind.FACT),
     ),
     Examination(
         "reflections", _OF_MEMORY | {"links", "buffers"}, memory.examine(RecordKind.REFLECTION)

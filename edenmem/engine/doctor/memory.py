@@ -32,7 +32,7 @@ from edenmem.models.memory import (
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
-from edenmem.text import many, word_count
+from edenmem.text import iso, many, word_count
 
 
 def _texts(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[CheckFinding]:
@@ -422,6 +422,8 @@ def _facts(context: DoctorContext, batch: Sequence[Fact]) -> Iterator[CheckFindi
         yield from _content_of(fact, context.settings.formation.fact_words)
         if fact.unconfirmed:
             yield note("unconfirmed", fact, f"is in doubt: {fact.unconfirmed}")
+        if fact.has_expired(context.now):
+            yield note("expired", fact, f"expired at {iso(fact.expires_at or context.now)}")
         yield from _hash(context, fact)
 
 
@@ -431,7 +433,7 @@ def _reflections(context: DoctorContext, batch: Sequence[Reflection]) -> Iterato
 
 
 def _hash(context: DoctorContext, fact: Fact) -> Iterator[CheckFinding]:
-    right = content_hash(fact.content)
+    right = content_hash(fact.content, fact.key)
     if fact.hash == right:
         return
     yield note("hashes", fact, f"hash is {fact.hash[:8]}…, expected {right[:8]}…")

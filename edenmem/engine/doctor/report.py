@@ -377,6 +377,15 @@ CATALOG: dict[str, Check] = {
             "edenmem why ID, then edenmem edit ID or edenmem delete ID",
         ),
         Check(
+            "expired",
+            _MEMORY,
+            "expired facts are removed",
+            _NOTE,
+            "An expired fact is not found, but the platform, if there is one, still shows it.",
+            f"edenmem cold run, or {_FIX}",
+            fixable=True,
+        ),
+        Check(
             "times",
             _MEMORY,
             "times are valid and not in the future",

@@ -23,12 +23,21 @@ from edenmem.engine.embeddings.choice import settle
 from edenmem.engine.erasure.sweep import Returned, Sweep
 from edenmem.engine.formation.claims import Claims
 from edenmem.engine.formation.recheck import apply_recorded
+from edenmem.engine.formation.sharing import keep_proof
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.memory.formations import release
-from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
+from edenmem.models.changes import (
+    EXPIRED,
+    Actor,
+    Change,
+    ChangeSet,
+    RemoveFact,
+    RepairBuffer,
+    ReviseFact,
+)
 from edenmem.models.formation import Formation
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import Finding
@@ -91,6 +100,7 @@ class DoctorSession:
                 self._duplicates,
             ),
             "indexes": ("create missing indexes", self._indexes),
+            "expired": ("move to history", self._expired),
             "hashes": ("hash and embed the text as a new version", self._hashes),
             "buffers": ("rebuild the buffer from pending reflections", self._buffers),
             "counters": ("recount", self._counters),
@@ -254,12 +264,19 @@ class DoctorSession:
             return Outcome(0, joined.refused)
         return self._apply(RemoveFact.of(fact, at, reason) for fact in facts)
 
+    def _expired(self, findings: Sequence[Finding]) -> Outcome:
+        now, found = self._context.now, map(self._store.memory.fact, _ids(findings))
+        facts = [fact for fact in found if fact is not None and fact.has_expired(now)]
+        for fact in facts:
+            keep_proof(self._store, fact, now)
+        return self._apply(RemoveFact.of(fact, now, EXPIRED) for fact in facts)
+
     def _hashes(self, findings: Sequence[Finding]) -> Outcome:
         facts = [
             fact
             for finding in findings
             if (fact := self._store.memory.fact(finding.target_id)) is not None
-            and fact.hash != content_hash(fact.content)
+            and fact.hash != content_hash(fact.content, fact.key)
         ]
         # The text index has the old words, but an update would remove the new ones.
         self._rebuild("text")

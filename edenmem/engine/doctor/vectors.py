@@ -71,7 +71,8 @@ class Vectors:
 
 def _is_comparable(fact: Fact) -> bool:
     """Return whether a fact has a vector other than zeros, and a text that matches its hash."""
-    return any(fact.embedding or b"") and fact.hash == content_hash(fact.content)
+    is_right = fact.hash == content_hash(fact.content, fact.key)
+    return is_right and any(fact.embedding or b"")
 
 
 def _mark_of_vector(fact: Fact) -> int:

@@ -12,11 +12,13 @@ import msgspec
 from msgspec import Meta
 
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.errors import ConflictError, NotFoundError, UsageError
+from edenmem.errors import ConflictError, KeyTaken, NotFoundError, UsageError
 from edenmem.invalid import explain_value
+from edenmem.memory.facts import KEY_TAKEN
 from edenmem.models.changes import AddAgent, AddUser, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.models.forgetting import list_texts
 from edenmem.models.host import Agent, User
-from edenmem.models.memory import Policy
+from edenmem.models.memory import FactFields, Policy
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
@@ -79,6 +81,12 @@ def find_objection(
         return None
     why = object_to(content, takes_orders=takes_orders)
     return f"the {what} {why}" if why else None
+
+
+def find_secret_in_fields(fields: FactFields) -> str | None:
+    """Return why the fields of a fact must not be stored if they have a secret, or None."""
+    texts = list_texts(msgspec.structs.asdict(fields))
+    return find_secret_in("\n".join(texts), "fact") if texts else None
 
 
 def find_secret_in(content: str, what: str) -> str | None:
@@ -182,9 +190,12 @@ def check_result(result: ChangeResult, what: str) -> None:
 
     Raises:
         ConflictError: another writer changed the target first.
+        KeyTaken: another fact of the scope has the key.
         NotFoundError: the target no longer exists.
     """
     if result.status is ChangeStatus.CONFLICT:
+        if result.detail.startswith(KEY_TAKEN):
+            raise KeyTaken(result.detail, hint="edit that fact, or use another key")
         raise ConflictError(
             result.detail or f"another writer changed the {what} first", hint=CONFLICT_HINT
         )

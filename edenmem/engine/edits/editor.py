@@ -12,6 +12,7 @@ from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.consolidation.sentences import fix_sentences, keep_fixed
 from edenmem.engine.edits import checks
 from edenmem.engine.edits.checks import check_result
+from edenmem.engine.edits.fields import check_fields
 from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.formation.sharing import keep_proof
 from edenmem.engine.reports import EditReport
@@ -42,15 +43,17 @@ from edenmem.models.changes import (
 )
 from edenmem.models.ids import new_id
 from edenmem.models.memory import (
+    NO_FIELDS,
     Consolidation,
     Fact,
+    FactFields,
     FixedSentence,
     Policy,
     Reflection,
     content_hash,
 )
 from edenmem.models.scope import Scope
-from edenmem.text import many, one_line
+from edenmem.text import iso, many, one_line
 
 T = TypeVar("T")
 
@@ -111,30 +114,41 @@ class Editor:
         *,
         private: bool = False,
         session_id: str | None = None,
+        fields: FactFields = NO_FIELDS,
         allow_long: bool = False,
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Add a fact. If the scope already has it, the action of the report is "none"."""
+        """Add a fact. If the scope already has it, the action of the report is "none".
+
+        A known fact that expires earlier lasts as long as the new one.
+
+        Raises:
+            KeyTaken: another fact of the scope has the key.
+        """
         checks.check_holds_facts(scope)
         text = self._fact_text(content, allow_long)
+        fields = self._fields(fields)
         policy = self._check_open(scope, session_id)
         fact = Fact(
             id=new_id(),
             **scope.fields(session_id=session_id),
             content=text,
-            hash=content_hash(text),
+            hash="",
             formed_at=self._clock(),
             private=private,
-        )
+        ).with_fields(fields)
+        adding = AddFact(fact=fact, reason=reason)
         there = self._store.memory.facts_by_hashes(scope, [fact.hash]).get(fact.hash)
+        if there is not None and fact.outlasts(there):
+            return self._apply(adding, "fact", dry_run)
         if there is not None:
             return report_unchanged("fact", there, dry_run)
         vector = self._vector(text, dry_run)
         fact = msgspec.structs.replace(
             fact, embedding=vector.embedding, embedding_model=vector.model
         )
-        adding = AddFact(fact=fact, reason=reason)
+        adding = msgspec.structs.replace(adding, fact=fact)
         maximum = fact_buffer_max_of(self._settings, scope, policy)
         gone = self.list_beyond(maximum, adding, scope)
         notices = vector.notices
@@ -162,17 +176,37 @@ class Editor:
     def edit_fact(
         self,
         fact_id: str,
-        content: str,
+        content: str | None = None,
         *,
         expected_version: int,
+        fields: FactFields | None = None,
         allow_long: bool = False,
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Replace the text of a fact; the old text stays in the history."""
+        """Replace the text or the fields of a fact; the old ones stay in the history.
+
+        None keeps the text or the fields.
+
+        Raises:
+            KeyTaken: another fact of the scope has the key.
+        """
         fact = self._fact(fact_id, expected_version)
-        text = self._fact_text(content, allow_long)
-        return self._revise(fact, text, reason, dry_run)
+        text = fact.content if content is None else self._fact_text(content, allow_long)
+        fields = fact.fields if fields is None else self._fields(fields, fact.fields)
+        return self._revise(fact, text, fields, reason, dry_run)
+
+    def _fields(self, fields: FactFields, old: FactFields = NO_FIELDS) -> FactFields:
+        """Return valid fields.
+
+        Raises:
+            UsageError: a field is invalid, or the new time of expiry is past.
+        """
+        checked = check_fields(fields)
+        at = checked.expires_at
+        if at is not None and at != old.expires_at and at <= self._clock():
+            raise UsageError(f"the time of expiry is past: {iso(at)}")
+        return checked
 
     def delete_fact(
         self,
@@ -221,13 +255,16 @@ class Editor:
                 f"the fact is not deleted (version {fact.version})",
                 hint="choose the version to restore with --version",
             )
-        text = version_of(history, version, "fact").content
-        return self._revise(fact, text, reason or f"version {version} restored", dry_run)
+        then, reason = version_of(history, version, "fact"), reason or f"version {version} restored"
+        return self._revise(fact, then.content, then.fields, reason, dry_run)
 
-    def _revise(self, fact: Fact, text: str, reason: str, dry_run: bool) -> EditReport:
-        if text == fact.content:
+    def _revise(
+        self, fact: Fact, text: str, fields: FactFields, reason: str, dry_run: bool
+    ) -> EditReport:
+        if (text, fields) == (fact.content, fact.fields):
             return report_unchanged("fact", fact, dry_run)
-        vector = self._vector(text, dry_run)
+        is_new = text != fact.content
+        vector = self._vector(text, dry_run) if is_new else TextVector()
         change = ReviseFact(
             scope=fact.home,
             fact_id=fact.id,
@@ -236,9 +273,11 @@ class Editor:
             at=self._clock(),
             embedding=vector.embedding,
             embedding_model=vector.model,
+            fields=fields,
+            times=None if is_new else fact.times,
             reason=reason,
         )
-        warnings = warn(text, fact.home, fact.id, dry_run)
+        warnings = warn(text, fact.home, fact.id, dry_run) if is_new else ()
         return self._apply(change, "fact", dry_run, (*warnings, *vector.notices))
 
     def _undelete(
@@ -254,20 +293,25 @@ class Editor:
         fact = msgspec.structs.replace(
             snapshot, version=max(entry.version for entry in history) + 1, updated_at=self._clock()
         )
-        vector = TextVector()
-        text = version_of(history, version, "fact").content if version else snapshot.content
+        vector, notices = TextVector(), tuple[str, ...]()
+        then = version_of(history, version, "fact") if version else snapshot
+        text = then.content
+        fact = fact.with_fields(then.fields)
+        if fact.has_expired(self._clock()):
+            fact = fact.with_fields(fact.fields.until(None))
+            notices = ("the time of expiry is past, and was removed",)
         if text != snapshot.content:
             vector = self._vector(text, dry_run)
             fact = msgspec.structs.replace(
                 fact,
                 content=text,
-                hash=content_hash(text),
+                hash=content_hash(text, fact.key),
                 previous_content=snapshot.content,
                 embedding=vector.embedding,
                 embedding_model=vector.model,
             )
         change = AddFact(fact=fact, reason=reason or "restored")
-        return self._apply(change, "fact", dry_run, vector.notices)
+        return self._apply(change, "fact", dry_run, (*notices, *vector.notices))
 
     def _fact(self, fact_id: str, expected_version: int | None) -> Fact:
         fact = self._store.memory.fact(fact_id)
@@ -573,6 +617,8 @@ class Editor:
         if result.status is ChangeStatus.DUPLICATE:
             was = "would be" if dry_run else "was"
             gone = f", and {before['id']} {was} removed in its favor" if before else ""
+            if before and after:
+                gone = f"; it now expires {after.get('expires_at') or 'never'}"
             notices = (f"the scope already has this fact: {result.target_id}{gone}",)
             after = plain(self._store.memory.fact(result.target_id))
         return EditReport(

@@ -33,7 +33,7 @@ from edenmem.models.changes import (
     merge_reason,
 )
 from edenmem.models.embedding_scale import scale_of
-from edenmem.models.memory import Fact, content_hash, join_times
+from edenmem.models.memory import Fact, content_hash, join_fields, join_times
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
@@ -93,7 +93,8 @@ def find_groups(
             words.setdefault(fold(fact.content), []).append(fact.id)
     for ids in _group_facts(seen, [ids for ids in words.values() if len(ids) > 1]):
         found = store.memory.facts_by_ids((scope,), list(ids))
-        current = [found[fact_id] for fact_id in ids if fact_id in found]
+        # A fact with a key is the item of another system.
+        current = [found[id] for id in ids if id in found and found[id].key is None]
         if len(current) > 1:
             yield FactGroup(
                 scope=scope, facts=tuple(current), scores=tuple(ids[fact.id] for fact in current)
@@ -384,8 +385,10 @@ class FactMerger:
         users = dict.fromkeys(
             user for fact in (kept, *merge.removed) for user in fact.related_users
         )
-        is_new = content_hash(text) != kept.hash
-        if is_new or not users.keys() <= set(kept.related_users):  # 'forget' selects by user
+        is_new = content_hash(text, kept.key) != kept.hash
+        fields = join_fields((kept, *merge.removed))
+        is_more = not users.keys() <= set(kept.related_users)  # 'forget' selects by user
+        if is_new or is_more or fields != kept.fields:
             vector = vectors.of(text) if is_new else TextVector()
             changes.append(
                 ReviseFact(
@@ -398,6 +401,7 @@ class FactMerger:
                     embedding_model=vector.model,
                     source_message_ids=tuple(sources),
                     related_users=tuple(users),
+                    fields=fields,
                     times=join_times(
                         (fact.said_at for fact in (kept, *merge.removed)),
                         (fact.recent_at for fact in (kept, *merge.removed)),

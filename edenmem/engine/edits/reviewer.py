@@ -354,6 +354,8 @@ class Reviewer(Editor):
                 quote=item.quote,
                 unconfirmed=doubt,
                 times=None if is_edited else times,
+                # Said again without a time of expiry.
+                fields=None if target.id == item.id else target.fields.until(None),
                 reason=why,
             )
         ]

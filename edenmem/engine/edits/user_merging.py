@@ -34,7 +34,14 @@ from edenmem.models.changes import (
     WriteConsolidation,
 )
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, Held, Reflection, join_times
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    Held,
+    Reflection,
+    join_fields,
+    join_times,
+)
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import batched
@@ -292,7 +299,9 @@ def join_fact(fact: Fact, twin: Fact, *, at: datetime, reason: str) -> list[Chan
     """Return the changes that merge a fact into one with the same text."""
     changes: list[Change] = []
     has_sources = set(fact.source_message_ids) <= set(twin.source_message_ids)
-    if not has_sources or not set(fact.related_users) <= set(twin.related_users):
+    fields = join_fields([twin, fact])
+    is_known = has_sources and set(fact.related_users) <= set(twin.related_users)
+    if not is_known or fields != twin.fields:
         changes.append(
             ReviseFact(
                 scope=twin.home,
@@ -303,6 +312,7 @@ def join_fact(fact: Fact, twin: Fact, *, at: datetime, reason: str) -> list[Chan
                 source_message_ids=fact.source_message_ids,
                 times=join_times([twin.said_at, fact.said_at], [twin.recent_at, fact.recent_at]),
                 related_users=fact.related_users,
+                fields=fields,
                 reason=reason,
             )
         )

@@ -69,7 +69,8 @@ def _passages(document: Document) -> Iterator[Passage]:
     """Yield the texts of a readable document."""
     match record := document.record:
         case Fact():
-            yield from _texts(document, record, record.content)
+            fields = "\n".join(list_texts(msgspec.structs.asdict(record.fields)))
+            yield from _texts(document, record, record.content, fields)
             if record.previous_content:
                 yield _passage(document, record.previous_content, record, kind="previous")
         case Reflection():
@@ -84,10 +85,11 @@ def _passages(document: Document) -> Iterator[Passage]:
         case Formation():
             yield from _texts(document, None, _wording(record))
         case StoredVersion(content=content, snapshot=snapshot):
-            fields = None if snapshot is None else msgspec.structs.asdict(snapshot)
-            text = "\n".join((content, *list_texts(fields)))
+            own = msgspec.structs.asdict(record.fields)
+            gone = None if snapshot is None else msgspec.structs.asdict(snapshot)
+            text = "\n".join((content, *list_texts(own, gone)))
             if text and text != FORGOTTEN:
-                yield _of_entry(document, record, text, fields)
+                yield _of_entry(document, record, text, gone)
         case AuditEntry(before=before, after=after, reason=reason):
             if text := "\n".join((*list_texts(before, after), reason)).strip():
                 yield _of_entry(document, record, text, before, after)

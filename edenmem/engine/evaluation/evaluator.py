@@ -113,6 +113,7 @@ class Evaluator:
         self._prepared = prepared
         self._settings = runtime.settings.search
         self._embedder = runtime.embedder
+        self._clock = runtime.clock
         self._stages = Stages(runtime)
 
     async def evaluate(
@@ -206,7 +207,7 @@ class Evaluator:
             for batch in batched(group, _BATCH):
                 candidates = await in_thread(
                     self._store.search.candidates,
-                    FactFilter(scopes=scopes),
+                    FactFilter(scopes=scopes, live_at=self._clock()),
                     [Question(each.query, vectors.get(each.query, b"")) for each in batch],
                     names,
                     model=model,

@@ -145,9 +145,9 @@ def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -
     """Return the changes that replace a record; none if the difference cannot be changed."""
     fields = set(differences(kind, stored, given))
     match stored, given:
-        case Fact() | Reflection(), Fact() | Reflection() if fields <= {"content", "private"}:
+        case Fact() | Reflection(), Fact() | Reflection() if not fields & {"scope", "absorbed"}:
             changes: list[Change] = []
-            if "content" in fields:
+            if fields - {"private"}:
                 if isinstance(stored, Reflection) and stored.absorbed:
                     return []
                 changes.append(_rewrite(stored, given, at))
@@ -202,6 +202,7 @@ def _rewrite(stored: Fact | Reflection, given: Fact | Reflection, at: datetime) 
             at=at,
             embedding=given.embedding,
             embedding_model=given.embedding_model,
+            fields=given.fields,
             reason=_REASON,
         )
     return ReviseReflection(

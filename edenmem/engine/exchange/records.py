@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.consolidation.draft import without_version
+from edenmem.engine.edits.fields import check_fields
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.sessions.people import People
 from edenmem.errors import EdenmemError, InputError
@@ -318,10 +319,12 @@ class Parser:
                 if not self._whole:
                     content = data["content"] = clean(content).strip()
                 data.setdefault("formed_at", self._now)
+                key = data.get("key")
                 if "id" not in data:
-                    data["id"] = _derive_id(kind, data, content)
+                    named = (content,) if key is None else ("key", str(key))
+                    data["id"] = _derive_id(kind, data, *named)
                 if kind is RecordKind.FACT:
-                    data["hash"] = content_hash(content)
+                    data["hash"] = content_hash(content, None if key is None else str(key))
             case RecordKind.CONSOLIDATION | RecordKind.POLICY:
                 if "id" not in data:
                     data["id"] = _derive_id(kind, data)
@@ -340,6 +343,7 @@ class Parser:
                 if record.scope is ScopeKind.SESSION:
                     raise InputError("a session scope has no facts")
                 self._check_text(record.content, self._settings.formation.fact_words)
+                record = record.with_fields(check_fields(record.fields))
                 if record.version < 1 or record.access_count < 0:
                     raise InputError("version must be at least 1, and access_count at least 0")
                 if record.edited_at is not None:  # only a later edit counts

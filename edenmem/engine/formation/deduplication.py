@@ -158,6 +158,7 @@ class Deduplicator:
         self._store = runtime.store
         self._settings = runtime.settings.formation
         self._embedder = runtime.embedder
+        self._clock = runtime.clock
 
     def demand_store(self, scopes: Sequence[Scope]) -> None:
         """Check that facts can be added to these scopes and compared, before paying. Blocks.
@@ -254,7 +255,7 @@ class Deduplicator:
     ) -> dict[NewFact, list[Fact]]:
         if self._embedder is None or not self._settings.dedup:
             return {}
-        model = self._embedder.model
+        model, now = self._embedder.model, self._clock()
         vector_of = dict(zip(facts, vectors, strict=True))
 
         def search(scope: Scope, group: Sequence[NewFact]) -> dict[NewFact, list[Fact]]:
@@ -262,7 +263,7 @@ class Deduplicator:
             scopes = quotas.of(scope).changeable
             with self._store.database.snapshot():
                 lists = self._store.search.semantic_candidates(
-                    FactFilter(scopes=scopes),
+                    FactFilter(scopes=scopes, live_at=now),
                     queries,
                     model=model,
                     limit=self._settings.dedup_neighbors,
@@ -270,7 +271,8 @@ class Deduplicator:
                 )
                 near = [[one.fact_id for one in found] for found in lists]
                 ids = tuple({fact_id for found in near for fact_id in found})
-                existing = self._store.memory.facts_by_ids(scopes, ids) if ids else {}
+                known = self._store.memory.facts_by_ids(scopes, ids) if ids else {}
+                existing = {id: fact for id, fact in known.items() if not fact.has_expired(now)}
             return {
                 fact: [existing[fact_id] for fact_id in found if fact_id in existing]
                 for fact, found in zip(group, near, strict=True)
@@ -347,7 +349,8 @@ class Deduplicator:
     ) -> list[Change]:
         origin, target, why = material.origin, verdict.target, _reason(item.new, verdict)
         if verdict.action == "NONE" and target is not None:
-            return _keep_private(item.new, target, origin.at)
+            again = _keep_sources(item.new, target, material) if target.expires_at else []
+            return [*_keep_private(item.new, target, origin.at), *again]
         model = self._embedder.model if self._embedder is not None else None
         fact = origin.fact(item.new, item.vector, model)
         if verdict.action == "UPDATE" and target is not None:
@@ -365,6 +368,7 @@ class Deduplicator:
                     unconfirmed=item.new.unconfirmed,
                     quote=item.new.quote,
                     times=origin.times_with(item.new, target),
+                    fields=target.fields.until(None),
                     or_add=fact,
                     reason=why,
                 )
@@ -425,12 +429,17 @@ def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
 
 
 def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Change]:
-    """Add the new sources to a fact that is known under another account of the user."""
+    """Add the new sources to a fact that is known under another account, or that would expire.
+
+    It does not expire then: it was said again, without a time of expiry.
+    """
     origin = material.origin
     sources = origin.sources_of(new)
     is_known = set(sources) <= set(existing.source_message_ids)
-    is_open = existing.home in material.quotas.of(new.scope).open_others
-    if is_known or not is_open:
+    is_other = existing.home != new.scope
+    if is_other and existing.home not in material.quotas.of(new.scope).open_others:
+        return []
+    if existing.expires_at is None and (is_known or not is_other):
         return []
     return [
         ReviseFact(
@@ -441,8 +450,9 @@ def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Chan
             at=origin.at,
             source_message_ids=sources,
             times=origin.times_with(new, existing),
+            fields=existing.fields.until(None),
             or_add=origin.fact(new, None, None),
-            reason="said again under another account",
+            reason="said again under another account" if is_other else "said again",
         )
     ]
 

@@ -107,7 +107,7 @@ class MissingVectors:
     """Facts that an undo restored without a vector."""
 
     def __init__(self) -> None:
-        self._facts: dict[str, str] = {}
+        self._facts: dict[str, tuple[str, str]] = {}
 
     def __bool__(self) -> bool:
         """Check for facts without a vector."""
@@ -120,7 +120,9 @@ class MissingVectors:
         if step.after is None or step.after.get("embedding_model"):
             self._facts.pop(step.entry.target_id, None)
         else:
-            self._facts[step.entry.target_id] = str(step.after["content"])
+            content = str(step.after["content"])
+            digest = content_hash(content, step.after.get("key"))
+            self._facts[step.entry.target_id] = content, digest
 
     async def make(self, runtime: Runtime) -> str:
         """Compute the vectors, and return a notice if some are missing, else "".
@@ -137,13 +139,13 @@ class MissingVectors:
         for facts in batched(self._facts.items(), _TEXTS):
             try:
                 embedding = await runtime.embedder.embed(
-                    [content for _, content in facts], role="passage"
+                    [content for _, (content, _) in facts], role="passage"
                 )
             except ProviderError as error:
                 return f"{error.message}; add missing vectors with 'edenmem embed backfill'"
             vectors = {
-                fact_id: (content_hash(content), vector)
-                for (fact_id, content), vector in zip(facts, embedding.vectors, strict=True)
+                fact_id: (digest, vector)
+                for (fact_id, (_, digest)), vector in zip(facts, embedding.vectors, strict=True)
             }
             await in_thread(
                 runtime.store.vectors.set_vectors, vectors, model=runtime.embedder.model

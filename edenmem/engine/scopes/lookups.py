@@ -26,6 +26,7 @@ from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
 from edenmem.models.told import Note
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
@@ -250,14 +251,22 @@ class ScopeReader:
 class MemoryReader:
     """Read current facts, reflections and texts."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._settings = settings
-        self.facts = store.memory.facts
+        self._clock = clock
         self.fact = store.memory.fact
         self.reflections = store.memory.reflections
         self.reflection = store.memory.reflection
         self.pending = store.memory.pending
+
+    def facts(
+        self, filter: FactFilter, *, limit: int | None = None, with_vectors: bool = False
+    ) -> Iterator[Fact]:
+        """Return facts, most recently said or edited first; expired ones only if asked for."""
+        if filter.expired_at is None:
+            filter = msgspec.structs.replace(filter, live_at=filter.live_at or self._clock())
+        return self._store.memory.facts(filter, limit=limit, with_vectors=with_vectors)
 
     def find_reflections(
         self,

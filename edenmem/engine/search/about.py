@@ -49,14 +49,17 @@ def all_about(
         StoreError: the store could not be searched.
     """
     (text,) = validate_queries([name])
-    filter = FactFilter(scopes=tuple(scopes), since=since, until=until, session_id=session_id)
+    now = runtime.clock()
+    filter = FactFilter(
+        scopes=tuple(scopes), since=since, until=until, session_id=session_id, live_at=now
+    )
     store = runtime.store
     (found,) = store.search.text_candidates(filter, [text], limit=_ALL)
     facts: dict[str, Fact] = {}
     for batch in batched([one.fact_id for one in found], _BATCH):
         facts |= store.memory.facts_by_ids(scopes, batch)
     shares = coverage(text, {fact_id: fact.content for fact_id, fact in facts.items()})
-    whole = [fact for fact_id, fact in facts.items() if shares[fact_id] == 1.0]
+    whole = [fact for id, fact in facts.items() if shares[id] == 1.0 and not fact.has_expired(now)]
     whole.sort(key=lambda fact: (fact.dated_at, fact.id))
     cut = f"only the best {_MOST_ON_ATLAS:,} matches were read; narrow the search by scope or time"
     is_cut = len(found) == _MOST_ON_ATLAS and store.search.search_ability().kind == "atlas"

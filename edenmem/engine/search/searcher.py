@@ -91,6 +91,8 @@ class Searcher:
         since: datetime | None = None,
         until: datetime | None = None,
         session_id: str | None = None,
+        tags: Sequence[str] = (),
+        key: str | None = None,
         track: bool = True,
         rerank: bool | None = None,
         recency: bool | None = None,
@@ -114,6 +116,8 @@ class Searcher:
             since: Only facts formed at or after this time.
             until: Only facts formed before this time.
             session_id: Only facts from this session.
+            tags: Only facts with all of these tags.
+            key: Only facts with this key.
             track: Count an access on each returned fact.
             rerank: Order the best candidates by a cross-encoder. None, here and below: as in the
                 recipe.
@@ -154,7 +158,13 @@ class Searcher:
         if ability.notice:
             notices.append(ability.notice)
         filter = FactFilter(
-            scopes=tuple(dict.fromkeys(scopes)), since=since, until=until, session_id=session_id
+            scopes=tuple(dict.fromkeys(scopes)),
+            since=since,
+            until=until,
+            session_id=session_id,
+            live_at=self._clock(),
+            tags=tuple(tags),
+            key=key,
         )
         model = ""
         if plan.semantic:
@@ -218,6 +228,7 @@ class Searcher:
             vectors = await self._embed(asked.texts, clock)
         with clock.stage("lists"):
             found = await in_thread(self._candidates, asked, vectors or ())
+        notices += found.notices
         if plan.semantic:
             notices += await in_thread(self._explain_missing_vectors, asked, found)
         with clock.stage("fusion"):
@@ -310,7 +321,7 @@ class Searcher:
         filter, model = asked.filter, asked.model
         models = self._store.vectors.vector_models(filter.scopes)
         without = models.get("", 0)
-        narrowed = filter.since or filter.until or filter.session_id
+        narrowed = filter.since or filter.until or filter.session_id or filter.tags or filter.key
         if asked.ability.kind == "atlas" and models.get(model) and not narrowed:
             return [
                 f"{models[model]:,} facts have vectors, and none was found: Atlas indexes new "

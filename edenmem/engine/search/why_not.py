@@ -76,6 +76,7 @@ class Detective:
         self._settings = runtime.settings.search
         self._embedder = runtime.embedder
         self._searcher = Searcher(runtime)
+        self._clock = runtime.clock
 
     async def why_not(
         self,
@@ -88,6 +89,8 @@ class Detective:
         since: datetime | None = None,
         until: datetime | None = None,
         session_id: str | None = None,
+        tags: Sequence[str] = (),
+        key: str | None = None,
         rerank: bool | None = None,
         recency: bool | None = None,
         mmr: bool | None = None,
@@ -113,7 +116,13 @@ class Detective:
             stages={Stage.RERANK: rerank, Stage.RECENCY: recency, Stage.MMR: mmr},
         )
         filter = FactFilter(
-            scopes=tuple(dict.fromkeys(scopes)), since=since, until=until, session_id=session_id
+            scopes=tuple(dict.fromkeys(scopes)),
+            since=since,
+            until=until,
+            session_id=session_id,
+            live_at=self._clock(),
+            tags=tuple(tags),
+            key=key,
         )
         ruled_out = _find_exclusion(fact, filter)
         asked: bytes | None = None
@@ -134,6 +143,8 @@ class Detective:
                     since=since,
                     until=until,
                     session_id=session_id,
+                    tags=tags,
+                    key=key,
                     exact=exact,
                     track=False,
                     vectors=None if asked is None else [asked],
@@ -273,6 +284,10 @@ def _find_exclusion(fact: Fact, filter: FactFilter) -> tuple[str, str, str, dict
         return "scope", why, _whose(fact.home), {}
     if filter.session_id is not None and fact.session_id != filter.session_id:
         return "filter", "from another session", "leave out --session", {}
+    if filter.live_at is not None and fact.has_expired(filter.live_at):
+        return "filter", "expired", f"edenmem edit {fact.id} --expires never", {}
+    if not set(filter.tags) <= set(fact.tags) or filter.key not in (None, fact.key):
+        return "filter", "without the tags or the key", "leave out --tag and --key", {}
     dated = f"{'said' if fact.said_at else 'formed'} at {fact.dated_at:%Y-%m-%d %H:%M} UTC"
     if filter.since is not None and fact.dated_at < filter.since:
         why = f"{dated}, before --since"

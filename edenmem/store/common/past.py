@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.models.memory import Fact, FactTimes, Reflection, content_hash
+from edenmem.models.memory import Fact, FactTimes, Reflection
 from edenmem.models.records import AuditEntry, HistoryEntry
 
 #: The changes that current flags do not show.
@@ -20,10 +20,9 @@ def as_version(fact: Fact, entry: HistoryEntry, moment: datetime) -> Fact:
     if entry.version != fact.version:
         said = fact.said_at if fact.said_at and fact.said_at <= moment else None
         times = FactTimes(said, entry.at if said and entry.action == "edit" else None)
-    return msgspec.structs.replace(
+    past = msgspec.structs.replace(
         fact,
         content=entry.content,
-        hash=content_hash(entry.content),
         version=entry.version,
         updated_at=entry.at if entry.at > fact.formed_at else None,
         said_at=times.said_at,
@@ -32,6 +31,7 @@ def as_version(fact: Fact, entry: HistoryEntry, moment: datetime) -> Fact:
         embedding=None,
         embedding_model=None,
     )
+    return past.with_fields(entry.fields)
 
 
 def buffer_at(

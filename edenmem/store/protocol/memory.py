@@ -35,8 +35,18 @@ class Memory(Protocol):
     ) -> Iterator[Fact]:
         """Yield facts, most recently said or edited first, then by ID."""
 
-    def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
-        """Return the facts said or edited at or after ``since``, newest first."""
+    def recent_facts(
+        self, scopes: Sequence[Scope], *, since: datetime, limit: int, live_at: datetime
+    ) -> list[Fact]:
+        """Return the facts said or edited at or after ``since``, newest first.
+
+        Facts that have expired at ``live_at`` are left out.
+        """
+
+    def expired_facts(
+        self, at: datetime, *, agent_ids: Sequence[str] | None = None, limit: int
+    ) -> list[Fact]:
+        """Return facts that have expired at a time, of some agents or of all, oldest first."""
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
         """Return a fact by ID from any scope; the caller checks access to its ``home``."""

@@ -11,6 +11,7 @@ from edenmem.engine.scopes.visibility import current_view
 from edenmem.engine.service import MemoryService
 from edenmem.models.formation import Trigger
 from edenmem.models.host import Session, User
+from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
 from tests.engine.conftest import Cast, make_cast
 from tests.engine.formation.conftest import facts, reflections
@@ -85,9 +86,7 @@ async def test_known_failure_8_facts_go_to_nobody_in_a_session_of_two(
     reports = await former.form(session, anywhere.eve, trigger=Trigger.FORCED)
     assert [report.messages for report in reports] == [200, 51]
     assert list(anywhere.store.memory.pending(anywhere.anna_scope)) == []
-    assert (
-        anywhere.store.memory.recent_facts((anywhere.anna_scope,), since=ago(days=9), limit=9) == []
-    )
+    assert list(anywhere.store.memory.facts(FactFilter(scopes=(anywhere.anna_scope,)))) == []
     assert {report.facts_added for report in reports} == {0}
 
 

@@ -10,6 +10,7 @@ import pytest
 from edenmem.embed.protocol import Role
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, NotFoundError, ProviderTimeout, UsageError
+from edenmem.memory import plain
 from edenmem.models.changes import AddFact, AddReflection, ChangeStatus, WriteConsolidation
 from edenmem.models.host import Agent, Session, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
@@ -263,7 +264,7 @@ class TestEditFact:
         assert report.before is not None
         assert report.after is not None
         assert report.before["content"] == "Anna lives in Lisbon."
-        assert report.after == _plain(after)
+        assert report.after == plain(after)
         contents = [entry.content for entry in world.store.history.versions("fact", fact.id)]
         assert contents == ["Anna lives in Lisbon.", "Anna lives in Porto."]
 
@@ -653,13 +654,6 @@ class TestAgentsAndPrivacy:
         assert world.stored(fact.id).version == 1
         assert kept is not None
         assert kept.private
-
-
-def _plain(fact: Fact) -> dict[str, object]:
-    raw = msgspec.json.encode(msgspec.structs.replace(fact, embedding=None))
-    data: dict[str, object] = msgspec.json.decode(raw)
-    del data["embedding"], data["related_users"]  # it has none
-    return data
 
 
 def test_reports_can_be_encoded() -> None:

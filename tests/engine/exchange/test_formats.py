@@ -502,7 +502,8 @@ def test_a_backup_of_openmemory(town: Store) -> None:
                     "id": "m-1",
                     "content": "Anna likes rye.",
                     "state": "active",
-                    "app": None,
+                    "app": "cursor",
+                    "metadata": {"source": "chat"},
                     "created_at": "2025-03-01T02:00:00+00:00",
                     "categories": ["food"],
                 }

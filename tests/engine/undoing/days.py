@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +27,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.host import Agent
 from edenmem.models.ids import new_id
+from edenmem.models.memory import FactFields
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from tests.support.builders import (
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 DEEDS = (
     "add fact",
     "revise fact",
+    "mark fact",
     "remove fact",
     "hide fact",
     "add reflection",
@@ -106,6 +109,12 @@ class Day:
             named = {"fact_id": fact.id, "expected_version": fact.version}
             if what == "revise":
                 return ReviseFact(**named, content=content, **same)
+            if what == "mark":
+                key = dice.choice((None, "one", "two"))
+                tags = tuple(dice.sample(("home", "work"), dice.randrange(3)))
+                expires_at = dice.choice((None, at + timedelta(days=9)))
+                fields = FactFields(key=key, tags=tags, expires_at=expires_at)
+                return ReviseFact(**named, content=fact.content, fields=fields, **same)
             if what == "remove":
                 return RemoveFact(**named, **same)
             return SetPrivacy(
@@ -189,7 +198,7 @@ def remembered(store: Store, agent: Agent, scopes: tuple[Scope, ...]) -> dict[st
         }
     found: dict[str, Any] = {
         "facts": sorted(
-            (fact.id, fact.home.key, fact.content, fact.hash, fact.private)
+            (fact.id, fact.home.key, fact.content, fact.hash, fact.private, str(fact.fields))
             for fact in store.memory.facts(FactFilter(scopes=scopes))
         ),
         "reflections": sorted(

@@ -107,11 +107,11 @@ def test_facts_are_ordered_by_last_change(store: Store) -> None:
     some = store.memory.facts(FactFilter(scopes=(SCOPE,)), limit=2)
     assert [fact.id for fact in some] == listed[:2]
 
-    recent = store.memory.recent_facts([SCOPE], since=ago(days=3), limit=10)
+    recent = store.memory.recent_facts([SCOPE], since=ago(days=3), limit=10, live_at=NOW)
     assert [fact.id for fact in recent] == [old.id, new.id, middle.id]
-    recent = store.memory.recent_facts([SCOPE], since=ago(days=3), limit=1)
+    recent = store.memory.recent_facts([SCOPE], since=ago(days=3), limit=1, live_at=NOW)
     assert [fact.id for fact in recent] == [old.id]
-    assert store.memory.recent_facts([SCOPE], since=ago(days=3), limit=0) == []
+    assert store.memory.recent_facts([SCOPE], since=ago(days=3), limit=0, live_at=NOW) == []
 
 
 def test_filters_by_time_and_by_session(store: Store) -> None:

@@ -108,7 +108,7 @@ def test_every_way_of_reading_facts_keeps_to_the_filter(
     assert [f.id for f in store.memory.facts(filter, limit=limit)] == listed[:limit]
     everything = [fact.id for fact in facts.values()]
     assert store.memory.facts_by_ids(scopes, everything).keys() == {fact.id for fact in inside}
-    recent = store.memory.recent_facts(scopes, since=NOW, limit=100)
+    recent = store.memory.recent_facts(scopes, since=NOW, limit=100, live_at=NOW)
     assert {fact.id for fact in recent} == {fact.id for fact in inside}
     assert {
         fact.id for fact in store.history.facts_at(scopes, NOW + timedelta(days=9), limit=100)
@@ -202,7 +202,7 @@ def test_no_scopes_match_nothing(store: Store) -> None:
     fact = add_fact(store, scope, "Anna sings.", embedding=random_unit(1), embedding_model="m")
     nothing = FactFilter(scopes=())
     assert list(store.memory.facts(nothing)) == []
-    assert store.memory.recent_facts([], since=NOW - timedelta(days=9), limit=9) == []
+    assert store.memory.recent_facts([], since=NOW - timedelta(days=9), limit=9, live_at=NOW) == []
     assert store.memory.facts_by_ids([], [fact.id]) == {}
     assert store.memory.facts_by_ids([scope], []) == {}
     assert store.memory.facts_by_hashes(scope, []) == {}

@@ -28,7 +28,10 @@ def contents(store: Store, **fields: datetime) -> list[str]:
 
 
 def recent(store: Store, since: datetime, limit: int = 9) -> list[str]:
-    return [fact.content for fact in store.memory.recent_facts((SCOPE,), since=since, limit=limit)]
+    return [
+        fact.content
+        for fact in store.memory.recent_facts((SCOPE,), since=since, limit=limit, live_at=NOW)
+    ]
 
 
 def revise(fact: Fact, content: str, **fields: object) -> ReviseFact:

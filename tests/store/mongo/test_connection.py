@@ -46,7 +46,7 @@ READS: dict[str, Callable[[MongoStore], object]] = {
     "messages": lambda store: list(store.host.messages(new_id())),
     "facts": lambda store: list(store.memory.facts(FactFilter(scopes=(SCOPE,)))),
     "recent facts": lambda store: store.memory.recent_facts(
-        (SCOPE, Scope.agent(SCOPE.agent_id)), since=_long_ago(), limit=3
+        (SCOPE, Scope.agent(SCOPE.agent_id)), since=_long_ago(), limit=3, live_at=_long_ago()
     ),
     "pending": lambda store: store.memory.pending(SCOPE),
     "scopes": lambda store: list(store.memory.scopes()),

@@ -75,6 +75,7 @@ LATER = NOW + timedelta(hours=1)
 #: Conditions that may be checked on documents selected by an index. SecantusDB's ``explain`` only
 #: names an index that covers the whole filter, although like MongoDB it uses a partial one; so only
 #: these are left out if the whole filter is not covered.
+OF_FIELDS = ("expires_at", "tags", "key", "$and", "$nor")
 RESIDUAL = {
     "users3": {"deleted", "eden_user_id", "owner"},
     "sessions": {"deleted", "users", "group_id", "memory_context.cached_memory_context"},
@@ -90,6 +91,7 @@ RESIDUAL = {
         "embedding.0",
         "embedding_next_model",
         "$expr",
+        *OF_FIELDS,
         "user_id",
         "group_id",
         "shard",
@@ -191,6 +193,9 @@ def _is_served(
         return True
     known = RESIDUAL.get(collection, set())
     residual = [f for f in filter if f in known or f.startswith("edenmem_contexts.")]
+    residual.sort(key=OF_FIELDS.__contains__)  # the last one is left out first
+    if filter.keys() == {"expires_at", "agent_id"}:  # few facts have expired
+        return _explained(database, collection, {"expires_at": filter["expires_at"]}, sort)
     while residual:
         filter.pop(residual.pop())
         anchors = ANCHORS.get(collection)
@@ -419,7 +424,8 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.host.refusal(make_session([agent_id], owner=None))
     plain = FactFilter(scopes=scopes)
     narrow = FactFilter(scopes=scopes, since=ago(days=9), until=LATER, session_id=new_id())
-    for filter in (plain, narrow):
+    live = FactFilter(scopes=scopes, live_at=NOW, tags=("home",), key="k")
+    for filter in (plain, narrow, live):
         list(store.memory.facts(filter))
         list(store.memory.facts(filter, with_vectors=True, limit=1))
         vector = random_unit(1, 4)
@@ -429,7 +435,10 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         store.search.text_candidates(filter, ["fact"], limit=3)
     store.vectors.vector_models()
     store.vectors.vector_models(scopes)
-    store.memory.recent_facts(scopes, since=ago(days=9), limit=5)
+    store.memory.recent_facts(scopes, since=ago(days=9), limit=5, live_at=NOW)
+    list(store.memory.facts(FactFilter(scopes=scopes, expired_at=NOW)))
+    for agents in (None, [agent_id]):
+        store.memory.expired_facts(NOW, agent_ids=agents, limit=5)
     for named in ({}, {"agent_id": agent_id}):
         store.vectors.vector_counts("m", dimensions=4, **named)
         list(store.vectors.stale_facts("m", dimensions=4, **named))

@@ -184,7 +184,7 @@ def test_recent_facts_of_one_time_are_cut_by_id(small: MongoStore) -> None:
     add_facts(small, *reversed(facts))
     ids = sorted(fact.id for fact in facts)
     for limit in (1, 4, 8, 11, 20):
-        found = small.memory.recent_facts([SCOPE], since=ago(days=1), limit=limit)
+        found = small.memory.recent_facts([SCOPE], since=ago(days=1), limit=limit, live_at=NOW)
         assert [fact.id for fact in found] == ids[:limit]
 
 

@@ -122,7 +122,7 @@ def run_everything(store: SqliteStore) -> None:
                 limit=2,
                 exact=exact,
             )
-    store.memory.recent_facts([SCOPE], since=ago(days=1), limit=5)
+    store.memory.recent_facts([SCOPE], since=ago(days=1), limit=5, live_at=NOW)
     store.memory.facts_by_ids([SCOPE], [facts[0].id])
     store.memory.facts_by_hashes(SCOPE, [facts[0].hash])
     store.memory.fact(facts[0].id)

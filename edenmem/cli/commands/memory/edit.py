@@ -17,7 +17,7 @@ from edenmem.cli.terminal.prompts import Missing, ask_choice, confirm, person_is
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.engine.scopes.references import Target, TargetKind
 from edenmem.errors import ExitCode, NotFoundError, UsageError
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import Fact, FactFields, Reflection
 from edenmem.models.search import FactFilter
 from edenmem.text import many, one_line
 
@@ -43,6 +43,8 @@ def edit(
     private: Annotated[
         bool | None, typer.Option("--private/--no-private", help="Forbid or allow propagation.")
     ] = None,
+    *,
+    fields: options.FactFieldOptions,
     wait: options.Wait = False,
     timeout: options.WaitTimeout = "60s",
     yes: options.Yes = False,
@@ -51,7 +53,8 @@ def edit(
 ) -> None:
     """Edit a fact, a pending reflection, or the text of a scope, in $EDITOR or with --content.
 
-    Concurrent edits conflict (exit 4). 'fact edit' is the same command.
+    --key, --tag, --meta and --expires change the fields of a fact. Concurrent edits conflict
+    (exit 4). 'fact edit' is the same command.
 
     \b
     edenmem edit 65f3a0c2
@@ -77,10 +80,38 @@ def edit(
                 )
             ),
         )
-        if new is None:
+        if new is None and not fields.are_given:
+            return
+    changed: FactFields | None = None
+    if fields.are_given:
+        if target.kind != "fact":
+            raise UsageError("--key, --tag, --meta and --expires apply only to facts")
+        fact = run.service.memory.find_fact(target.id)
+        changed = fields.change(fact.fields)
+        if new in (None, fact.content):
+            version = fact.version
+            print_edit(
+                run,
+                run.edit(
+                    lambda editor: editor.edit_fact(
+                        fact.id,
+                        expected_version=version,
+                        fields=changed,
+                        reason=reason,
+                        dry_run=dry_run,
+                    )
+                ),
+            )
             return
     written = edit_target(
-        run, target, new, allow_long=allow_long, yes=yes, dry_run=dry_run, reason=reason
+        run,
+        target,
+        new,
+        fields=changed,
+        allow_long=allow_long,
+        yes=yes,
+        dry_run=dry_run,
+        reason=reason,
     )
     if written is not None and target.kind == "fact":
         await_search(run, target.id, wait=wait, seconds=seconds)
@@ -91,12 +122,15 @@ def edit_target(
     target: Target,
     new: str | None,
     *,
+    fields: FactFields | None = None,
     allow_long: bool,
     yes: bool,
     dry_run: bool,
     reason: str,
 ) -> EditReport | None:
     """Edit a fact, reflection or text; ``new`` is the text, or None to open the editor.
+
+    ``fields`` are the new fields of a fact, if they change with the text.
 
     Returns:
         The report of the change, or None if nothing was written.
@@ -111,8 +145,9 @@ def edit_target(
     def method(editor: Editor) -> Callable[..., EditReport]:
         if target.scope is not None:
             return partial(editor.edit_consolidation, target.scope)
-        change = editor.edit_fact if target.kind == "fact" else editor.edit_reflection
-        return partial(change, target.id)
+        if target.kind == "fact":
+            return partial(editor.edit_fact, target.id, fields=fields)
+        return partial(editor.edit_reflection, target.id)
 
     def write(after: str, only_try: bool) -> EditReport:
         return run.edit(

@@ -22,7 +22,8 @@ from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.times import parse_duration
-from edenmem.models.memory import Fact
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import NO_FIELDS, Fact
 from edenmem.models.search import FactFilter
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def list_facts(
     session: options.Session = None,
     since: options.Since = None,
     until: options.Until = None,
+    tags: options.WithTags = None,
+    key: options.WithKey = None,
+    expired: Annotated[
+        bool, typer.Option("--expired", help="Instead, facts that have expired.")
+    ] = False,
     unconfirmed: Annotated[
         bool, typer.Option("--unconfirmed", help="Only facts that their sources do not fully show.")
     ] = False,
@@ -52,6 +58,7 @@ def list_facts(
     \b
     edenmem fact list --agent mira
     edenmem fact list --agent mira --user lena -s user --since 7d
+    edenmem fact list --agent mira --tag home
     """
     run = invocation(ctx)
     begin, end = options.period(since, until)
@@ -64,7 +71,10 @@ def list_facts(
             since=begin,
             until=end,
             session_id=run.resolver.session(session).id if session else None,
+            tags=tuple(tags or ()),
+            key=key,
             unconfirmed=unconfirmed,
+            expired_at=utc_now() if expired else None,
         ),
         limit=options.fetch(limit),
         with_vectors=vectors,
@@ -89,6 +99,7 @@ def add(
     file: options.File = None,
     allow_long: options.AllowLong = False,
     private: options.Private = False,
+    fields: options.FactFieldOptions,
     wait: options.Wait = False,
     timeout: options.WaitTimeout = "60s",
     dry_run: options.DryRun = False,
@@ -97,6 +108,7 @@ def add(
     """Add a fact to a scope.
 
     \b
+    edenmem fact add --agent mira "The hall is closed." --tag hall --expires 90d
     edenmem fact add --agent mira --content "The walk is on Saturday."
     edenmem fact add --agent mira --scope user --user lena "Lena likes tea."
     """
@@ -112,7 +124,13 @@ def add(
         run.out.note(f"embeddings: {embeddings}")
     report = run.edit(
         lambda editor: editor.add_fact(
-            scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
+            scope,
+            new,
+            private=private,
+            fields=fields.change(NO_FIELDS),
+            allow_long=allow_long,
+            reason=reason,
+            dry_run=dry_run,
         ),
         embed=not dry_run,
     )

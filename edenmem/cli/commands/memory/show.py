@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.json import encode
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
@@ -157,6 +158,11 @@ def _show_fact(run: Invocation, fact_id: str, vectors: bool) -> None:
             ("private", fact.private),
             ("quote", fact.quote or None),
             ("unconfirmed", fact.unconfirmed or None),
+            ("key", fact.key),
+            ("tags", list(fact.tags)),
+            *((f"metadata {name}", text) for name, text in fact.metadata.items()),
+            ("expires", fact.expires_at),
+            ("value", encode(fact.value).decode() if fact.value is not None else None),
             ("session", fact.session_id),
             ("messages", list(fact.source_message_ids)),
             ("retrieved", retrieved),

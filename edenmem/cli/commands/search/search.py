@@ -113,6 +113,8 @@ class SearchOptions(TypedDict):
     since: datetime | None
     until: datetime | None
     session_id: str | None
+    tags: Sequence[str]
+    key: str | None
     rerank: bool | None
     recency: bool | None
     mmr: bool | None
@@ -223,6 +225,8 @@ def search(
     since: options.Since = None,
     until: options.Until = None,
     session: options.Session = None,
+    tags: options.WithTags = None,
+    key: options.WithKey = None,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Show ranks, scores, thresholds and dropped candidates."),
@@ -274,6 +278,8 @@ def search(
         "--recency": recency,
         "--mmr": mmr,
         "--exact": exact or None,
+        "--tag": tags,
+        "--key": key,
         "--explain": explain or None,
         "--vectors": vectors or None,
         "--why-not": why_not,
@@ -309,6 +315,8 @@ def search(
         "since": begin,
         "until": end,
         "session_id": run.resolver.session(session).id if session else None,
+        "tags": tags or (),
+        "key": key,
         "rerank": rerank,
         "recency": recency,
         "mmr": mmr,

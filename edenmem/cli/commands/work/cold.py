@@ -429,6 +429,7 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         ("reflections", report.reflections or None),
         ("texts", report.consolidations or None),
         ("texts waiting", _describe_waiting(report.texts_waiting)),
+        ("expired", f"{many(report.expired, 'fact')}, removed" if report.expired else None),
         ("forgotten", _describe_swept(report)),
         ("notes expired", report.notes_removed or None),
         ("not due", report.not_due or None),

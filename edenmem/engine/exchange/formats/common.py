@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.json import encode
+
 from edenmem.engine.sessions.format import BadLine, parse_time
 from edenmem.models.ids import derived_id
 
@@ -22,6 +24,12 @@ def fact(system: str, content: object, id: object = None, **fields: object) -> d
     With the ID of the other system, an import finds the fact again after its text changed.
     """
     line: dict[str, Any] = {"type": "fact", "content": content, **fields}
+    if isinstance(metadata := line.get("metadata"), dict):
+        line["metadata"] = {
+            name: each if isinstance(each, str) else encode(each).decode()
+            for name, each in metadata.items()
+            if each not in (None, "")
+        }
     for name in ("formed_at", "updated_at", "said_at"):
         line[name] = time(line.get(name))
     if line["updated_at"] == line["formed_at"]:

@@ -75,20 +75,27 @@ class Loader:
 
     def load(self, needs: Needs, at: datetime) -> State:
         """See `Changes.load_state`."""
+        owners, expiring = self._owners(needs.owners)
         state = State(
             answers=self._answers(needs.answers),
             blocks=self._blocks(needs.blocks, at),
             reflections=self._reflections(needs.reflections),
             held=self._held(needs.held),
-            owners=self._owners(needs.owners),
+            owners=owners,
+            keys=self._keys(needs.keys),
             texts=self._texts(needs.texts | needs.buffers | needs.repairs),
             buffers=self._buffers(needs.buffers),
             policies=self._policies(needs.policies),
         )
-        self._facts(state, needs.facts)
+        self._facts(state, needs.facts | expiring)
         self._accounts(state, needs)
         texts = (state.texts.get(scope) for scope in needs.buffers)
-        self._heads(state, needs.heads | {("consolidation", each.id) for each in texts if each})
+        self._heads(
+            state,
+            needs.heads
+            | {("fact", each) for each in expiring}
+            | {("consolidation", each.id) for each in texts if each},
+        )
         state.repairs = {scope: self._disorder(state, scope) for scope in needs.repairs}
         return state
 
@@ -122,8 +129,12 @@ class Loader:
             found[held.id] = held
         return found
 
-    def _owners(self, wanted: set[tuple[Scope, str]]) -> dict[tuple[Scope, str], str | None]:
+    def _owners(
+        self, wanted: set[tuple[Scope, str]]
+    ) -> tuple[dict[tuple[Scope, str], str | None], set[str]]:
+        """Return the facts with these hashes, and those among them that expire."""
         found: dict[tuple[Scope, str], str | None] = dict.fromkeys(wanted)
+        expiring: set[str] = set()
         for owner in group_filters(sorted({scope for scope, _ in wanted}), fact_fields):
             for part in batched(sorted({digest for _, digest in wanted}), IN_LIMIT):
                 key = {**owner, "hash": {"$in": part}}
@@ -131,6 +142,14 @@ class Loader:
                 for fact in codec.read_owned(codec.fact_from, documents):
                     if (fact.home, fact.hash) in found:
                         found[fact.home, fact.hash] = fact.id
+                        expiring |= {fact.id} if fact.expires_at is not None else set()
+        return found, expiring
+
+    def _keys(self, wanted: set[tuple[Scope, str]]) -> dict[tuple[Scope, str], str | None]:
+        found: dict[tuple[Scope, str], str | None] = dict.fromkeys(wanted)
+        for scope, key in wanted:
+            for document in self._find(names.FACTS, {**fact_fields(scope), "key": key}, _ID):
+                found[scope, key] = str(document["_id"])
         return found
 
     def _texts(self, scopes: set[Scope]) -> dict[Scope, Any]:

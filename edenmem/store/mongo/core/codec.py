@@ -23,6 +23,7 @@ from edenmem.models.ids import as_utc
 from edenmem.models.memory import (
     Consolidation,
     Fact,
+    FactFields,
     FixedSentence,
     Held,
     Policy,
@@ -209,7 +210,8 @@ def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
     return Fact(
         **owned,
         content=content,
-        hash=text(document.get("hash")) or content_hash(content),
+        hash=text(document.get("hash"))
+        or content_hash(content, optional_text(document.get("key"))),
         formed_at=_read_formed_at(document),
         said_at=said_at,
         edited_at=recent_at if said_at and recent_at and recent_at > said_at else None,
@@ -224,6 +226,7 @@ def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
         related_users=text_ids(document.get("related_users")),
         quote=text(document.get("quote")),
         unconfirmed=text(document.get("unconfirmed")),
+        **asdict(read_fields(document)),
         embedding_model=optional_text(document.get("embedding_model")),
         embedding=vectors.decode(document.get("embedding")) if with_vector else None,
     )
@@ -248,6 +251,7 @@ def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindat
         **_related(fact),
         **({"quote": fact.quote} if fact.quote else {}),
         **_doubt(fact),
+        **write_fields(fact.fields),
         # An index orders recent facts by one field; the edit's time is read from it.
         **({"said_at": fact.said_at, "recent_at": fact.recent_at} if fact.said_at else {}),
     }
@@ -255,6 +259,44 @@ def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindat
         document["last_accessed_at"] = fact.last_accessed_at
     document.update(vector_fields(fact.embedding, fact.embedding_model, storage))
     return _stamp(document, at)
+
+
+def read_fields(document: Document) -> FactFields:
+    """Return the fields of a fact that a person or another system set; odd values count as none."""
+    tags, metadata, value = (document.get(name) for name in ("tags", "metadata", "value"))
+    named = metadata.items() if isinstance(metadata, dict) else ()
+    listed = tags if isinstance(tags, list) else ()
+    return FactFields(
+        key=optional_text(document.get("key")),
+        tags=tuple(each for each in listed if isinstance(each, str)),
+        metadata={name: text(each) for name, each in named},
+        expires_at=moment(document.get("expires_at")),
+        value=read_json(value) if isinstance(value, dict) else None,
+    )
+
+
+def read_json(value: Any) -> Any:
+    """Return a stored JSON value without the types of BSON."""
+    match value:
+        case dict():
+            return {name: read_json(each) for name, each in value.items()}
+        case list():
+            return [read_json(each) for each in value]
+        case None | bool() | float() | str():
+            return value
+    return int(value) if isinstance(value, int) else str(value)
+
+
+def write_fields(fields: FactFields) -> Document:
+    """Return the fields that have a value; most facts have none."""
+    found = {
+        "key": fields.key,
+        "tags": list(fields.tags) or None,
+        "metadata": fields.metadata or None,
+        "expires_at": fields.expires_at,
+        "value": fields.value,
+    }
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def _doubt(memory: Fact | Reflection) -> Document:

@@ -77,6 +77,9 @@ VECTOR_FILTERS = (
     "session_id",
     "formed_at",
     "said_at",
+    "expires_at",
+    "tags",
+    "key",
     "embedding_model",
 )
 
@@ -151,8 +154,15 @@ CONSOLIDATED_KEY = Index(
     unique=True,
 )
 
+#: The key that a person or another system gave to a fact, unique in its scope.
+GIVEN_KEY = Index(
+    FACTS, "edenmem_fact_key", (*_OWNER, ("key", 1)), unique=True, partial={"key": {"$gt": ""}}
+)
+
 MEMORY_INDEXES: tuple[Index, ...] = (
     FACT_KEY,
+    GIVEN_KEY,
+    Index(FACTS, "edenmem_fact_expiry", _asc("expires_at")),
     # The platform's own, with its options. Its error at `FACT_KEY` prevents it from creating them.
     Index(FACTS, "fact_scope_idx", _asc("agent_id", "scope"), background=True),
     Index(FACTS, "fact_user_idx", _asc("agent_id", "user_id"), background=True),
@@ -267,7 +277,13 @@ TEXT_FILTERS: Mapping[str, Any] = {
     "scope": {"type": "token"},
     "formed_at": {"type": "date"},
     "said_at": {"type": "date"},
+    "expires_at": {"type": "date"},
+    "tags": {"type": "token"},
+    "key": {"type": "token"},
 }
+
+#: Filter fields that an index may lack; it then finds more, which is left out afterwards.
+OPTIONAL_FILTERS = ("said_at", "expires_at", "tags", "key")
 
 
 def vector_index(

@@ -145,6 +145,11 @@ def dated(times: Filter) -> list[Filter]:
     return [{"said_at": times}, {"said_at": None, "formed_at": times}]
 
 
+def unexpired(at: datetime) -> Filter:
+    """Return a filter of documents that have not expired; those of the platform never do."""
+    return {"$nor": [{"expires_at": {"$lte": at}}]}
+
+
 def fact_filters(filter: FactFilter, *, said: bool = True) -> list[Filter]:
     """Return the filters that together match ``filter``; empty without scopes.
 
@@ -155,6 +160,14 @@ def fact_filters(filter: FactFilter, *, said: bool = True) -> list[Filter]:
         extra["session_id"] = object_id(filter.session_id)
     if filter.unconfirmed:
         extra["unconfirmed"] = {"$gt": ""}
+    if filter.key is not None:
+        extra["key"] = filter.key
+    if filter.tags:
+        extra["$and"] = [{"tags": tag} for tag in filter.tags]
+    if filter.expired_at is not None:
+        extra["expires_at"] = {"$lte": filter.expired_at}
+    if filter.live_at is not None:
+        extra |= unexpired(filter.live_at)
     times = within_times(filter.since, filter.until)
     ranges: list[Filter] = (dated(times) if said else [{"formed_at": times}]) if times else [{}]
     return [

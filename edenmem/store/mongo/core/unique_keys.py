@@ -15,6 +15,7 @@ from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import (
     FACT_KEY,
     FORMATIONS,
+    GIVEN_KEY,
     MEMORY_INDEXES,
     NARROW_FACT_KEYS,
     TEMPORARY_FACT_KEY,
@@ -81,6 +82,8 @@ def fact_keys(existing: Mapping[str, Any]) -> FactKeys:
     for name, index in existing.items():
         keys = tuple(index["key"])
         fields = frozenset(field for field, _ in keys)
+        if name == GIVEN_KEY.name and keys == GIVEN_KEY.keys:
+            continue
         whole = not index.get("partialFilterExpression") and not index.get("sparse")
         if not index.get("unique"):
             misnamed = misnamed or name == FACT_KEY.name

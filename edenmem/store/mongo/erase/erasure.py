@@ -22,7 +22,7 @@ from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import FORGOTTEN, Forgetting, Passage, Traces
 from edenmem.models.ids import as_utc, utc_now
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import Fact, FactFields, Reflection
 from edenmem.models.records import content_mark, users_mark
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
@@ -394,7 +394,10 @@ class MongoErasure:
             "previous": (self._db.facts, {"$set": {"previous_content": None}}),
             "history": (
                 self._db.history,
-                {"$set": {"content": FORGOTTEN}, "$unset": {"snapshot": ""}},
+                {
+                    "$set": {"content": FORGOTTEN},
+                    "$unset": dict.fromkeys(("snapshot", *FactFields.__struct_fields__), ""),
+                },
             ),
             "audit": (self._db.audit, _emptied(content_mark(run))),
             "formation": (

@@ -75,6 +75,7 @@ def history_document(entry: HistoryEntry, life: int) -> Document:
         "absorbed_ids": object_ids(entry.absorbed_ids),
         "createdAt": entry.at,
         "updatedAt": entry.at,
+        **codec.write_fields(entry.fields),
     }
     if entry.snapshot is not None:
         document["snapshot"] = Binary(msgspec.msgpack.encode(entry.snapshot))
@@ -96,6 +97,7 @@ def history_from(document: Document) -> StoredVersion:
         actor=codec.text(document.get("actor")),
         change_id=codec.text_id(document.get("change_id")),
         absorbed_ids=codec.text_ids(document.get("absorbed_ids")),
+        fields=codec.read_fields(document),
         snapshot=None if snapshot is None else msgspec.msgpack.decode(snapshot, type=Fact),
         life=codec.number(document.get("life")),
     )
@@ -165,12 +167,17 @@ def audit_from(document: Document) -> AuditEntry:
         target_id=str(document["target_id"]),
         agent_id=codec.text_id(document.get("agent_id")) or "",
         scope=_scope_from(document) if document.get("scope_key") else None,
-        before=document.get("before"),
-        after=document.get("after"),
+        before=_past_document(document.get("before")),
+        after=_past_document(document.get("after")),
         reason=codec.text(document.get("reason")),
         status=codec.text(document.get("status")),
         undoes=codec.text_id(document.get("undoes")),
     )
+
+
+def _past_document(stored: dict[str, Any] | None) -> dict[str, Any] | None:
+    value = (stored or {}).get("value")
+    return stored if value is None else {**(stored or {}), "value": codec.read_json(value)}
 
 
 def _scope_fields(scope: Scope) -> Document:
@@ -259,11 +266,14 @@ class MongoHistory:
         for fact in self._memory.facts(FactFilter(scopes=tuple(scopes))):
             if fact.formed_at <= moment < fact.changed_at:
                 changed[fact.id] = fact
+            elif fact.has_expired(moment):
+                continue
             elif fact.changed_at <= moment and fact.id not in changed:
                 then[fact.id] = fact
                 if len(then) == limit:
                     break
-        then.update((fact.id, fact) for fact in self._versions_at(changed, moment))
+        moved = self._versions_at(changed, moment)
+        then.update((fact.id, fact) for fact in moved if not fact.has_expired(moment))
         newest = sorted(then.values(), key=lambda fact: (-fact.recent_at.timestamp(), fact.id))
         return newest[:limit]
 
@@ -338,6 +348,7 @@ def fact_version(document: Document) -> StoredVersion:
         scope=fact.home,
         version=fact.version,
         content=fact.content,
+        fields=fact.fields,
         at=codec.moment(made.get("at")) or fact.changed_at,
         action=codec.text(made.get("action")) or action_of_new_fact(fact),
         actor=codec.text(made.get("actor")),
@@ -372,7 +383,7 @@ def _before_history(fact: Fact) -> Fact:
     return msgspec.structs.replace(
         fact,
         content=content,
-        hash=content_hash(content),
+        hash=content_hash(content, fact.key),
         version=max(fact.version - 1, 1),
         previous_content=None,
         updated_at=None,

@@ -43,8 +43,10 @@ from edenmem.store.mongo.core.filters import (
     group_filters,
     id_parts,
     object_id,
+    object_ids,
     owner_fields,
     policy_id,
+    unexpired,
     within_times,
 )
 from edenmem.store.mongo.core.readiness import read_fact_keys
@@ -55,6 +57,7 @@ _T = TypeVar("_T")
 
 _BY_RECENT = (("recent_at", -1), ("updated_at", -1), ("formed_at", -1), ("_id", 1))
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
+_BY_EXPIRY = (("expires_at", 1),)
 _BY_ID = (("_id", 1),)
 _BY_HELD = (("held_at", -1), ("_id", 1))
 _BY_FORMED = (("formed_at", -1), ("_id", 1))
@@ -78,16 +81,24 @@ class MongoMemory:
         ]
         return islice(_recent_first(walks), limit)
 
-    def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
+    def recent_facts(
+        self, scopes: Sequence[Scope], *, since: datetime, limit: int, live_at: datetime
+    ) -> list[Fact]:
         if limit < 1:
             return []
         calls = [
             partial(self._newest_facts, walk, sort, limit)
             for owner in group_filters(scopes, fact_fields)
-            for walk, sort in _recent_walks(owner, since)
+            for walk, sort in _recent_walks({**owner, **unexpired(live_at)}, since)
         ]
         walks = (iter(facts) for facts in self._db.run_all(calls))
         return list(islice(_recent_first(walks), limit))
+
+    def expired_facts(
+        self, at: datetime, *, agent_ids: Sequence[str] | None = None, limit: int
+    ) -> list[Fact]:
+        agents = {} if agent_ids is None else {"agent_id": {"$in": object_ids(agent_ids)}}
+        return self._find_facts({"expires_at": {"$lte": at}, **agents}, _BY_EXPIRY, limit)
 
     def _newest_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
         facts = self._find_facts(filter, sort, limit)

@@ -41,15 +41,15 @@ _BOUNDS = {"$gt": "gt", "$gte": "gte", "$lt": "lt", "$lte": "lte"}
 _EVER: Filter = {"$gt": EPOCH}
 
 
-def _build_owner_filters(filter: FactFilter, said: bool) -> list[tuple[Filter, bool]]:
-    """Return filters without empty fields, and whether each is for facts without ``said_at``."""
-    return [
-        (
-            {field: value for field, value in owner.items() if value is not None},
-            owner.get("said_at", _EVER) is None,
-        )
-        for owner in fact_filters(filter, said=said)
-    ]
+def _build_owner_filters(filter: FactFilter, said: bool) -> list[Filter]:
+    """Return filters without empty fields: facts without ``said_at`` have none of any time."""
+    found = []
+    for owner in fact_filters(filter, said=said):
+        unsaid = [{"said_at": _EVER}] if owner.get("said_at", _EVER) is None else []
+        excluded = [*owner.pop("$nor", ()), *unsaid]
+        present = {field: value for field, value in owner.items() if value is not None}
+        found.append({**present, **({"$nor": excluded} if excluded else {})})
+    return found
 
 
 def vector_filter(
@@ -60,10 +60,7 @@ def vector_filter(
     ``model`` None: vectors of any model. Without ``said``, the index lacks ``said_at``.
     """
     of_model: Filter = {} if model is None else {slot.model: model}
-    owners = [
-        {**owner, "$nor": [{"said_at": _EVER}]} if unsaid else owner
-        for owner, unsaid in _build_owner_filters(filter, said)
-    ]
+    owners = _build_owner_filters(filter, said)
     if len(owners) == 1:
         return {**owners[0], **of_model}
     return {"$and": [of_model, {"$or": owners}]} if of_model else {"$or": owners}
@@ -95,18 +92,39 @@ def text_paths(clauses: Sequence[Filter]) -> tuple[str, ...]:
 
 def text_filter(filter: FactFilter, *, said: bool = True) -> list[Filter]:
     """Return the clauses under ``compound.filter`` of ``$search``; see `vector_filter`."""
-    owners: list[Filter] = [
+    owners: list[dict[str, list[Filter]]] = [
         {
-            "filter": [_clause(path, value) for path, value in owner.items()],
-            **({"mustNot": [_clause("said_at", _EVER)]} if unsaid else {}),
+            "filter": _clauses(owner),
+            **({"mustNot": excluded} if (excluded := _clauses(*owner.get("$nor", ()))) else {}),
         }
-        for owner, unsaid in _build_owner_filters(filter, said)
+        for owner in _build_owner_filters(filter, said)
     ]
-    if len(owners) == 1:
-        clauses: list[Filter] = owners[0]["filter"]
-        return clauses
+    if len(owners) == 1 and "mustNot" not in owners[0]:
+        return owners[0]["filter"]
     any_of = [{"compound": owner} for owner in owners]
     return [{"compound": {"should": any_of, "minimumShouldMatch": 1}}]
+
+
+def _clauses(*filters: Filter) -> list[Filter]:
+    """Return the clauses of filters, without what they exclude."""
+    return [
+        clause
+        for filter in filters
+        for path, value in filter.items()
+        if path != "$nor"
+        for clause in (_clauses(*value) if path == "$and" else [_clause(path, value)])
+    ]
+
+
+def _served(filter: FactFilter, found: Document | None) -> FactFilter:
+    """Return the part of a filter that an index can answer; the rest is read from the facts."""
+    paths = filter_paths(found) if found is not None else frozenset()
+    return msgspec.structs.replace(
+        filter,
+        live_at=filter.live_at if "expires_at" in paths else None,
+        tags=filter.tags if "tags" in paths else (),
+        key=filter.key if "key" in paths else None,
+    )
 
 
 def _clause(path: str, value: Any) -> Filter:
@@ -341,11 +359,12 @@ class AtlasSearch:
         own = names.vector_index(dimensions=0, slot=slot)
         if slot is not OWN or self._vector_index == own.name:
             return self._own_for_vectors(own, filter, model, lengths, slot, again=again)
-        admitted = vector_filter(filter, model, slot)
         found = self._look(self._vector_index, again=again)
+        served = _served(filter, found)
+        admitted = vector_filter(served, model, slot)
         if found and slot.model not in filter_paths(found) and self._has_one_model(filter, model):
             # All vectors searched are of this model, so the filter on the model is redundant.
-            admitted = vector_filter(filter, None, slot)
+            admitted = vector_filter(served, None, slot)
         wanted = names.vector_index(
             dimensions=max(lengths, default=_dimensions_in(found, slot)),
             slot=slot,
@@ -368,7 +387,7 @@ class AtlasSearch:
     ) -> _Index:
         found = self._look(own.name, again=again)
         # The query decides the dimensions.
-        _require_usable(own, found, but=("numDimensions", "said_at"))
+        _require_usable(own, found, but=("numDimensions", *names.OPTIONAL_FILTERS))
         dimensions = _dimensions_in(found, slot)
         others = lengths - {dimensions}
         if others and not again:  # the cached definition may be outdated
@@ -378,7 +397,8 @@ class AtlasSearch:
                 f"search index has {dimensions} dimensions, the query {min(others)}: {own.name}",
                 hint="'edenmem index create --update' rebuilds it for the embedding model",
             )
-        return _Index(own.name, vector_filter(filter, model, slot, said=_has_said_at(found)))
+        served, said = _served(filter, found), _has_said_at(found)
+        return _Index(own.name, vector_filter(served, model, slot, said=said))
 
     def _index_for_text(
         self, filter: FactFilter, *, again: bool = False
@@ -386,14 +406,25 @@ class AtlasSearch:
         """Return the name of the index for a query with this filter, and the query's clauses."""
         own = names.text_index()
         if self._text_index != own.name:
-            clauses = text_filter(filter)
             found = self._look(self._text_index, again=again)
+            clauses = text_filter(_served(filter, found))
             wanted = names.text_index(name=self._text_index, filters=text_paths(clauses))
             if self._suffices(wanted, found, own, again=again):
                 return wanted.name, clauses
         found = self._look(own.name, again=again)
-        _require_usable(own, found, but=("said_at",))
-        return own.name, text_filter(filter, said=_has_said_at(found))
+        _require_usable(own, found, but=names.OPTIONAL_FILTERS)
+        return own.name, text_filter(_served(filter, found), said=_has_said_at(found))
+
+    def notices(self, filter: FactFilter) -> tuple[str, ...]:
+        """Name the indexes without a field that the filter of a search asks for."""
+        wanted = {name for name in ("tags", "key") if getattr(filter, name)}
+        return tuple(
+            f"search index cannot filter by {', '.join(lacking)}, so that matches may be missing: "
+            f"{name}; 'edenmem index create --update' adds the fields"
+            for name in ((self._vector_index, self._text_index) if wanted else ())
+            if (found := self._look(name, again=False)) is not None
+            and (lacking := sorted(wanted - filter_paths(found)))
+        )
 
     def _suffices(
         self,
@@ -463,7 +494,7 @@ def _lacking(wanted: names.SearchIndex, found: Document, but: Sequence[str] = ()
     return [
         one.text
         for one in differences_of(wanted, found)
-        if one.fatal and not any(each in one.text for each in but)
+        if one.fatal and not any(each in one.text.partition(": ")[0].split(".") for each in but)
     ]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import (
@@ -166,6 +168,8 @@ class MongoSearch:
             else partial(self.text_candidates, filter, texts, limit=limit, source=name == "source")
             for name in lists
         ]
+        search = self._choice.current()
+        notices = search.notices(filter) if isinstance(search, AtlasSearch) else ()
         if "semantic" in lists:
             calls.append(partial(self._count_without_vector, filter.scopes, model))
         answers = self._db.run_all(calls)
@@ -177,7 +181,8 @@ class MongoSearch:
             for place in range(len(questions))
         ]
         without = answers[-1] if "semantic" in lists else 0
-        return self._complete(filter, questions, found, model=model, without=without)
+        found_facts = self._complete(filter, questions, found, model=model, without=without)
+        return msgspec.structs.replace(found_facts, notices=notices)
 
     def _count_without_vector(self, scopes: Sequence[Scope], model: str) -> int:
         """Count the facts without a vector of a model; 0 is cached: every search asks for it."""
@@ -219,7 +224,9 @@ class MongoSearch:
         completed: list[Lists] = []
         for question, lists, union in zip(questions, found, unions, strict=True):
             scores: dict[ListName, ListScores] = {}
-            for name, of in lists.items():
+            for name, listed in lists.items():
+                # An index may lack a field of the filter.
+                of = {id: score for id, score in listed.items() if id in facts}
                 lacking = [id for id in union if id in facts and id not in of]
                 if name == "semantic":
                     near = _semantic_scores(question.vector, lacking, vectors)

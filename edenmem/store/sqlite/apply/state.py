@@ -47,7 +47,7 @@ class StateLoader:
     def __init__(self, connection: sqlite3.Connection, needs: Needs) -> None:
         self._db = connection
         self._needs = needs
-        named = {scope for scope, _ in needs.owners}
+        named = {scope for scope, _ in needs.owners | needs.keys}
         self.numbers = scopes.numbers_of(
             connection, named | needs.texts | needs.buffers | needs.policies | needs.repairs
         )
@@ -55,13 +55,16 @@ class StateLoader:
     def state(self, at: int) -> State:
         """Load everything that is needed."""
         needs = self._needs
+        owners, expiring = self._owners()
+        facts = needs.facts | expiring
         state = State(
-            facts=self._by_id(codec.FACT_WITH_VECTOR, "f.id", codec.fact_from, needs.facts),
+            facts=self._by_id(codec.FACT_WITH_VECTOR, "f.id", codec.fact_from, facts),
             reflections=self._by_id(
                 codec.REFLECTION, "r.id", codec.reflection_from, needs.reflections
             ),
             held=self._by_id(codec.HELD, "e.id", codec.held_from, needs.held),
-            owners=self._owners(),
+            owners=owners,
+            keys=self._keys(),
             texts=self._by_scope(
                 codec.CONSOLIDATION, "c", lambda row: codec.consolidation_from(row, ()), needs.texts
             ),
@@ -80,7 +83,12 @@ class StateLoader:
         )
         state.repairs = {scope: self._count_mismatch(scope) for scope in needs.repairs}
         texts = (state.texts.get(scope) for scope in needs.buffers)
-        self._heads(state, needs.heads | {("consolidation", each.id) for each in texts if each})
+        self._heads(
+            state,
+            needs.heads
+            | {("fact", each) for each in expiring}
+            | {("consolidation", each.id) for each in texts if each},
+        )
         return state
 
     # -- documents ---------------------------------------------------------------------------
@@ -111,17 +119,34 @@ class StateLoader:
             found[model.home] = model
         return found
 
-    def _owners(self) -> dict[tuple[Scope, str], str | None]:
+    def _owners(self) -> tuple[dict[tuple[Scope, str], str | None], set[str]]:
+        """Return the facts with the needed hashes, and those among them that expire."""
         found: dict[tuple[Scope, str], str | None] = dict.fromkeys(self._needs.owners)
+        expiring: set[str] = set()
         hashes: dict[Scope, list[str]] = {}
         for scope, digest in found:
             hashes.setdefault(scope, []).append(digest)
         for scope, wanted in hashes.items():
             number = self.numbers.get(scope)
             if number is not None:
-                query = f"SELECT hash, id FROM facts WHERE scope_id = {number} AND hash {AMONG}"
-                for digest, fact_id in self._rows(query, wanted):
+                query = (
+                    "SELECT hash, id, expires_at FROM facts"
+                    f" WHERE scope_id = {number} AND hash {AMONG}"
+                )
+                for digest, fact_id, expires_at in self._rows(query, wanted):
                     found[scope, digest] = fact_id
+                    if expires_at is not None:
+                        expiring.add(fact_id)
+        return found, expiring
+
+    def _keys(self) -> dict[tuple[Scope, str], str | None]:
+        found: dict[tuple[Scope, str], str | None] = dict.fromkeys(self._needs.keys)
+        for scope, key in found:
+            row = self._db.execute(
+                "SELECT id FROM facts WHERE scope_id = ? AND key = ?",
+                (self.numbers.get(scope), key),
+            ).fetchone()
+            found[scope, key] = row[0] if row else None
         return found
 
     def _buffer(self, scope: Scope) -> dict[str, datetime]:

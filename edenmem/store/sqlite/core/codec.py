@@ -266,10 +266,14 @@ FACTS = Table(
     "facts",
     "f",
     "session_id id content hash version"
-    " previous_content access_count formation_id quote unconfirmed",
-    times="formed_at updated_at last_accessed_at said_at edited_at",
+    " previous_content access_count formation_id quote unconfirmed key",
+    times="formed_at updated_at last_accessed_at said_at edited_at expires_at",
     flags="private",
-    lists="source_message_ids related_users",
+    lists="source_message_ids related_users tags",
+    others={
+        "metadata": as_json(dict[str, str], {}),
+        "value": as_json(dict[str, Any], None),
+    },
     start=5,
     given="session_id",
 )

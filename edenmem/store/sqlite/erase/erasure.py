@@ -98,7 +98,8 @@ _UNRELATE_AUDIT = (
 _EMPTYING = {
     "previous": f"UPDATE facts SET previous_content = NULL WHERE id {AMONG}",
     "audit": _EMPTY_AUDIT.format(f"id {AMONG}"),
-    "history": f"UPDATE history SET content = '{FORGOTTEN}', snapshot = NULL WHERE id {AMONG}",
+    "history": f"UPDATE history SET content = '{FORGOTTEN}', fields = NULL, snapshot = NULL"
+    f" WHERE id {AMONG}",
     # A worker's next step must not write back what it knows.
     "formation": "UPDATE formations SET decisions = '[]', error = NULL, updated_at = updated_at + 1"
     f" WHERE id {AMONG}",

@@ -11,7 +11,7 @@ import sqlite3
 
 import msgspec
 
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, FactFields
 from edenmem.store.sqlite.core import codec, scopes, source_words
 from edenmem.store.sqlite.core.words import add_text, remove_text
 from edenmem.store.sqlite.memory import vectors
@@ -29,6 +29,7 @@ _TEXT_FIELDS = (
     "unconfirmed",
     "version",
     "previous_content",
+    *FactFields.__struct_fields__,
 )
 _OTHER_FIELDS = (
     "updated_at",
@@ -41,6 +42,7 @@ _OTHER_FIELDS = (
     "private",
     "quote",
     "unconfirmed",
+    *FactFields.__struct_fields__,
 )
 _text_values = codec.FACTS.encoder(*_TEXT_FIELDS)
 _other_values = codec.FACTS.encoder(*_OTHER_FIELDS, "id")

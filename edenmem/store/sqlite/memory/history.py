@@ -23,6 +23,7 @@ from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import GIVEN, Part, json_array
 from edenmem.store.sqlite.memory import log
 from edenmem.store.sqlite.memory.log import AUDIT, audit_from
+from edenmem.store.sqlite.memory.memory import LIVE
 
 HISTORY = (
     f"SELECT s.kind, s.agent_id, s.owner, {log.VERSIONS.qualified}"
@@ -45,6 +46,7 @@ def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
         scope=fact.home,
         version=fact.version,
         content=fact.content,
+        fields=fact.fields,
         at=fact.changed_at,
         action=origin.action,
         actor=origin.actor,
@@ -131,9 +133,9 @@ class History(Part):
             for number in scopes.numbers_of(connection, scopes_).values():
                 moved = self._find_moved(connection, number, at)
                 unchanged = connection.execute(
-                    f"{codec.FACT} WHERE f.scope_id = ? AND f.changed_at <= ?"
+                    f"{codec.FACT} WHERE f.scope_id = ? AND f.changed_at <= ? AND {LIVE}"
                     " ORDER BY f.recent_at DESC, f.id LIMIT ?",
-                    (number, at, limit + len(moved)),
+                    (number, at, at, limit + len(moved)),
                 )
                 for fact in map(codec.fact_from, unchanged):
                     if fact.id not in moved:
@@ -142,7 +144,8 @@ class History(Part):
                     entry = self._version_at(connection, fact.id, at)
                     if entry is not None and entry.action != log.REMOVED:
                         then[fact.id] = as_version(fact, entry, moment)
-        return _newest_first(then.values())[:limit]
+        live = (fact for fact in then.values() if not fact.has_expired(moment))
+        return _newest_first(live)[:limit]
 
     @staticmethod
     def _find_moved(connection: sqlite3.Connection, number: int, at: int) -> dict[str, Fact]:

@@ -19,7 +19,7 @@ from edenmem.memory import VOID as VOID
 from edenmem.memory import Origin
 from edenmem.models.backup import StoredVersion
 from edenmem.models.changes import Actor, action_of_command, action_of_new_fact
-from edenmem.models.memory import Fact
+from edenmem.models.memory import NO_FIELDS, Fact, FactFields
 from edenmem.models.records import AuditEntry, HistoryEntry, Seal, StoredEntry, salts_of
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.log import AuditKey, command_prefixes
@@ -50,6 +50,7 @@ VERSIONS = Table(
     times="at",
     lists="absorbed_ids",
     others={
+        "fields": as_json(FactFields, NO_FIELDS),
         "snapshot": (
             lambda column: column and msgspec.json.decode(column, type=Fact),
             lambda fact: fact and msgspec.json.encode(fact),

@@ -33,6 +33,8 @@ from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 
 #: See `Fact.dated_at`.
 _DATED_AT = "coalesce(f.said_at, f.formed_at)"
+#: Of facts that have not expired at a time.
+LIVE = "(f.expires_at IS NULL OR f.expires_at > ?)"
 
 
 def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
@@ -42,7 +44,11 @@ def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
         (f"{_DATED_AT} >= ?", to_ms(filter.since)),
         (f"{_DATED_AT} < ?", to_ms(filter.until)),
         ("f.session_id = ?", filter.session_id),
+        (LIVE, to_ms(filter.live_at)),
+        ("f.expires_at <= ?", to_ms(filter.expired_at)),
+        ("f.key = ?", filter.key),
         ("f.unconfirmed > ?", "" if filter.unconfirmed else None),
+        *(("? IN (SELECT value FROM json_each(f.tags))", tag) for tag in filter.tags),
     ):
         if value is not None:
             conditions += f" AND {condition}"
@@ -117,15 +123,17 @@ class Memory(Part):
             last = rows[-1][-2:]
             left = None if left is None else left - size
 
-    def recent_facts(self, scopes_: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
+    def recent_facts(
+        self, scopes_: Sequence[Scope], *, since: datetime, limit: int, live_at: datetime
+    ) -> list[Fact]:
         newest: list[tuple[int, str, int]] = []
         with self._db.reading() as connection:
             # Only the index, since most of these rows are not among the newest of all scopes.
             for number in scopes.numbers_of(connection, scopes_).values():
                 newest += connection.execute(
-                    "SELECT -recent_at, id, fact_no FROM facts WHERE scope_id = ?"
-                    " AND recent_at >= ? ORDER BY recent_at DESC, id LIMIT ?",
-                    (number, to_ms(since), max(0, limit)),
+                    "SELECT -recent_at, id, fact_no FROM facts f WHERE scope_id = ?"
+                    f" AND recent_at >= ? AND {LIVE} ORDER BY recent_at DESC, id LIMIT ?",
+                    (number, to_ms(since), to_ms(live_at), max(0, limit)),
                 )
             newest = sorted(newest)[: max(0, limit)]
             rows = connection.execute(
@@ -158,6 +166,16 @@ class Memory(Part):
                 (scopes.number_of(connection, scope), json_array(hashes)),
             ).fetchall()
         return {fact.hash: fact for fact in map(codec.fact_from, rows)}
+
+    def expired_facts(
+        self, at: datetime, *, agent_ids: Sequence[str] | None = None, limit: int
+    ) -> list[Fact]:
+        of_agents = "" if agent_ids is None else f" AND s.agent_id {AMONG}"
+        rows = self._fetch(
+            f"{codec.FACT} WHERE f.expires_at <= ?{of_agents} ORDER BY f.expires_at, f.id LIMIT ?",
+            (to_ms(at), *(() if agent_ids is None else (json_array(agent_ids),)), limit),
+        )
+        return [codec.fact_from(row) for row in rows]
 
     def duplicate_facts(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())

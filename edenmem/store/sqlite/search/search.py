@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from edenmem.errors import EmbeddingModelMismatch
 from edenmem.models.scope import Scope
@@ -24,6 +27,7 @@ from edenmem.models.search import (
 )
 from edenmem.models.switch import check_in_force
 from edenmem.store.sqlite.core import scopes, source_words
+from edenmem.store.sqlite.core.codec import optional_time, to_ms
 from edenmem.store.sqlite.core.connections import Connections, map_file
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.core.scopes import State
@@ -210,8 +214,24 @@ class _Search:
         self._part = part
         self._db = connection
         self._states = states
-        self._conditions, self._values = narrowing(filter)
         self.without_vector = 0
+        if filter.live_at is not None:
+            last = self._last_expiry(filter.live_at)
+            filter = msgspec.structs.replace(filter, live_at=optional_time(last))
+        self._conditions, self._values = narrowing(filter)
+
+    def _last_expiry(self, at: datetime) -> int | None:
+        """Return when the last fact of the scopes expired, if any.
+
+        Used as the time of the filter, which stays the same until another fact expires: without
+        one, nothing is filtered, and what is cached for a filter stays valid.
+        """
+        (last,) = self._db.execute(
+            "SELECT max(expires_at) FROM facts WHERE expires_at <= ?"
+            " AND +scope_id IN (SELECT value FROM json_each(?))",
+            (to_ms(at), self._among()),
+        ).fetchone()
+        return None if last is None else int(last)
 
     def words(self, questions: Sequence[Question], limit: int, index: TextIndex) -> _Way:
         """Return the lists of the facts that have words of the questions."""
