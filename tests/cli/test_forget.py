@@ -304,3 +304,27 @@ def test_for_a_whole_agent_the_name_is_typed(town: Cli, typed: str, left: int) -
     assert shown.code == 0, shown.out
     assert ("nothing was changed" in shown.out) == bool(left)
     assert _facts_of_lena(town) == left
+
+
+def test_a_person_is_shown_exported_and_forgotten(here: Inside, town: Cli) -> None:
+    shown = here("person", "show", "lena").ok().out
+    assert "Stored about lena" in shown
+    assert "Tomas met Lena." in shown
+    (data,) = here.json("person", "export", "lena")
+    told = "Lena folds ninety whale lanterns."
+    assert told in [each["content"] for each in data["records"]["fact"]]
+    page = here("person", "export", "lena", "-o", str(town.cwd / "lena.md"))
+    assert page.ok().out == ""
+    written = (town.cwd / "lena.md").read_text()
+    assert f"- {told}" in written
+    here("person", "forget", "lena", "--yes", "--receipt", "gone.json").ok()
+    assert not _facts_of_lena(town)
+    assert "nothing came back" in here("forget", "--check", "gone.json").ok().err
+    with closing(sqlite3.connect(town.uri.removeprefix("sqlite:///"))) as connection:
+        connection.execute(
+            "UPDATE facts SET scope_id = (SELECT scope_id FROM scopes WHERE owner = ?)", (LENA,)
+        )
+        connection.commit()
+    found = here("forget", "--check", "gone.json")
+    assert found.code == 1
+    assert "facts" in found.out

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,7 @@ from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.erasure.mentions import names_of
 from edenmem.engine.erasure.passages import trace_facts, walk_passages
+from edenmem.engine.erasure.person import gather, subject_of_receipt, to_markdown
 from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
@@ -37,6 +39,7 @@ from edenmem.engine.erasure.reports import (
     Treatment,
 )
 from edenmem.engine.erasure.survey import Survey, check_conversations, find_subject
+from edenmem.engine.erasure.sweep import Sweep
 from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
@@ -183,11 +186,30 @@ class Forgetter:
         self._prober = Prober(runtime)
         self._sealer = Sealer(runtime)
         self.find_subject = partial(find_subject, runtime.store)
+        self.gather = partial(gather, runtime)
+        self.to_markdown = partial(to_markdown, runtime.store)
         self.check_conversations = partial(check_conversations, runtime.store)
 
     async def plan(self, subject: Subject) -> ForgetPlan:
         """Find everything about a subject. Changes nothing."""
         return await in_thread(Survey(self._store, self._settings, subject).plan)
+
+    async def check(self, receipt: dict[str, Any]) -> dict[str, int]:
+        """Return what came back of the subject of a receipt, by kind. Changes nothing.
+
+        What the receipt says was left is no return.
+        """
+        subject = await in_thread(subject_of_receipt, self._store, receipt)
+        back = Counter[str]()
+        if subject is not None:
+            plan = await self.plan(subject)
+            back.update(plan.counts)
+            gone = plan.conversations.keys() & receipt["removed"].keys()
+            back.update({kind: plan.conversations[kind] for kind in gone})
+            back["mentions"] = max(0, len(plan.mentions) - receipt["mentions"]["kept"])
+        again = await in_thread(lambda: sum(1 for _ in Sweep(self._runtime).find()))
+        back["written again by another program"] = again
+        return {kind: number for kind, number in back.items() if number}
 
     async def draft(self, plan: ForgetPlan, mention: Mention) -> MentionDecision:
         """Ask the model for a mention's text without the subject; see `draft_rewrite`."""

@@ -213,6 +213,7 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
                 ",".join(sorted(subject.facts)) or subject.owner or subject.agent_id or ""
             ),
             "agent_sha256": hash_id(subject.agent_id) if subject.agent_id else None,
+            "ids_sha256": sorted(map(hash_id, subject.accounts or subject.facts)),
         },
         "begun_at": _iso(report.begun_at),
         "finished_at": _iso(report.finished_at),

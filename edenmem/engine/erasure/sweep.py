@@ -21,6 +21,7 @@ from edenmem.models.ids import derived_id, new_id, time_of
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry
 from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
 
 #: How far a cold run looks back; `doctor` looks back to the first forgetting.
@@ -87,12 +88,33 @@ class Sweep:
                             why=why,
                         )
         yield from self._rewritten(forgettings, since)
+        yield from self._restored(blocks)
         closed = [each.closed_at for each in forgettings if each.closed_at is not None]
         if closed and self._agent_id is None and max(closed) >= since:
             cached = self._store.erasure.find_old_contexts(since=since, before=max(closed))
             for session in self._store.host.sessions_by_ids(tuple(cached)).values():
                 if blocks.concern(session, cached[session.id], self._store):
                     yield Returned(target_type="session", target_id=session.id)
+
+    def _restored(self, blocks: _Blocks) -> Iterator[Returned]:
+        """Yield memory of forgotten scopes that is older than their forgetting, from a copy."""
+        for summary in self._store.memory.scopes(agent_id=self._agent_id):
+            scope, begun = summary.scope, blocks.begun(block("scope", summary.scope.key))
+            if begun is None:
+                continue
+            for fact in self._store.memory.facts(FactFilter(scopes=(scope,))):
+                if fact.formed_at < begun:
+                    yield Returned(target_type="fact", target_id=fact.id, scope=scope)
+            for reflection in self._store.memory.reflections((scope,), before=begun):
+                yield Returned(target_type="reflection", target_id=reflection.id, scope=scope)
+            at = summary.last_consolidated_at
+            if at is not None and at < begun:
+                yield Returned(
+                    target_type="consolidation",
+                    target_id="",
+                    scope=scope,
+                    why="the text is from a copy; run 'edenmem forget' again",
+                )
 
     def _rewritten(self, forgettings: Sequence[Forgetting], since: datetime) -> Iterator[Returned]:
         """Yield texts that the platform wrote while or just after memory was forgotten.
@@ -192,6 +214,11 @@ class _Blocks:
         for forgetting in forgettings:
             for key in forgetting.blocks:
                 self._by_key.setdefault(key, []).append(forgetting)
+
+    def begun(self, key: str) -> datetime | None:
+        """Return when the last closed forgetting with a block began."""
+        found = (each.begun_at for each in self._by_key.get(key, ()) if each.closed_at is not None)
+        return max(found, default=None)
 
     def judge(self, memory: Fact | Reflection, known: dict[str, Message]) -> str | None:
         """Return why memory must stay although it is forgotten, "" if it can go, else None."""

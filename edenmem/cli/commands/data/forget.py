@@ -40,6 +40,49 @@ if TYPE_CHECKING:
 _FOR_EVER = "This cannot be undone, not even with 'undo' or history. No memory will be formed from"
 
 
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="Another name, or with --fact other words, in texts (repeatable).",
+    ),
+]
+Mentions = Annotated[
+    MentionMode | None,
+    typer.Option(
+        "--mentions",
+        metavar="HOW",
+        help="Entries of others that mention the name: ask, rewrite (with the model), remove or"
+        " keep.  [default: ask on a terminal, else keep]",
+    ),
+]
+Learned = Annotated[
+    MentionMode | None,
+    typer.Option(
+        "--learned",
+        metavar="HOW",
+        help="Entries learned from the user's messages: same values and default. 'remove' keeps"
+        " entries that others may have said too.",
+    ),
+]
+Messages = Annotated[
+    bool,
+    typer.Option(
+        "--messages",
+        help="Also remove messages and accounts, or with --fact its source messages (SQLite only).",
+    ),
+]
+ReceiptFile = Annotated[
+    str | None,
+    typer.Option(
+        "--receipt",
+        metavar="FILE",
+        help="Write a JSON receipt without names or contents; --force overwrites the file.",
+    ),
+]
+
+
 def forget(
     ctx: typer.Context,
     user: options.User = None,
@@ -54,46 +97,17 @@ def forget(
             help="Fact: ID or ID prefix (repeatable). A deleted fact needs its full ID.",
         ),
     ] = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Another name, or with --fact other words, in texts (repeatable).",
-        ),
-    ] = None,
-    mentions: Annotated[
-        MentionMode | None,
-        typer.Option(
-            "--mentions",
-            metavar="HOW",
-            help="Entries of others that mention the name: ask, rewrite (with the model), remove or"
-            " keep.  [default: ask on a terminal, else keep]",
-        ),
-    ] = None,
-    learned: Annotated[
-        MentionMode | None,
-        typer.Option(
-            "--learned",
-            metavar="HOW",
-            help="Entries learned from the user's messages: same values and default. 'remove' keeps"
-            " entries that others may have said too.",
-        ),
-    ] = None,
-    messages: Annotated[
-        bool,
-        typer.Option(
-            "--messages",
-            help="Also remove messages and accounts, or with --fact its source messages (SQLite"
-            " only).",
-        ),
-    ] = False,
-    receipt: Annotated[
+    name: Names = None,
+    mentions: Mentions = None,
+    learned: Learned = None,
+    messages: Messages = False,
+    receipt: ReceiptFile = None,
+    check: Annotated[
         str | None,
         typer.Option(
-            "--receipt",
-            metavar="FILE",
-            help="Write a JSON receipt without names or contents; --force overwrites the file.",
+            "--check",
+            metavar="RECEIPT",
+            help="Only look for what came back since this receipt; exit with 1 if there is any.",
         ),
     ] = None,
     yes: options.Yes = False,
@@ -118,10 +132,14 @@ def forget(
     edenmem forget --agent mira
     edenmem forget --fact 65a1f0 --dry-run
     edenmem forget --fact 65a1f0 --name sk-live-42 --mentions remove --messages
+    edenmem forget --check lena.json
     """
     from edenmem.engine.exchange.files import check_target
 
     run = invocation(ctx)
+    if check is not None:
+        _check(run, check)
+        return
     if not (user or session or group or agent or fact):
         raise Missing("--user, --session, --group, --agent or --fact")
     for option, mode in (("--mentions", mentions), ("--learned", learned)):
@@ -169,6 +187,18 @@ def forget(
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
+def _check(run: Invocation, receipt: str) -> None:
+    """Print what came back since a receipt."""
+    from edenmem.engine.seals.receipts import read_receipt
+
+    told = read_receipt(receipt)
+    back = run.serve(lambda service: service.erasure.check(told))
+    run.out.listing(list(back.items()), COUNTS, empty="nothing came back")
+    if back:
+        print_error("forgotten memory came back", "erase it again, or run 'edenmem doctor --fix'")
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
 def _describe_kept(report: ForgetReport) -> str:
     number = report.mentions["kept"]
     if report.subject.kind == "fact":
@@ -208,7 +238,8 @@ def _carry_out(
 
 Row = tuple[str, int]
 
-_COUNTS: Sequence[Column[Row]] = (
+#: The columns of counts by kind.
+COUNTS: Sequence[Column[Row]] = (
     Column("item", lambda row: row[0]),
     Column("count", lambda row: row[1], "number"),
 )
@@ -261,10 +292,10 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
     if plan.mentions and subject.kind == "user":
         count = many(len(plan.mentions), "entry mentions", "entries mention")
         empty = f"no memory of their own; {count} them"
-    run.out.listing(rows, _COUNTS, empty=empty)
+    run.out.listing(rows, COUNTS, empty=empty)
     if plan.mentions:
         run.out.line()
-        run.out.listing(plan.mentions, _mention_columns(modes))
+        run.out.listing(plan.mentions, mention_columns(modes))
         run.out.note("--json shows all entries in full")
     run.out.line()
     for document in plan.unreadable:
@@ -296,7 +327,8 @@ def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     return [*kept, *plan.stays]
 
 
-def _mention_columns(modes: Modes) -> Sequence[Column[Mention]]:
+def mention_columns(modes: Modes) -> Sequence[Column[Mention]]:
+    """Return the columns of a list of mentions."""
     return (
         Column("type", lambda m: m.target_type),
         Column("why", _why),
@@ -353,7 +385,7 @@ def show_report(run: Invocation, report: ForgetReport) -> None:
 
 def _show_report(run: Invocation, report: ForgetReport) -> None:
     run.out.heading(f"Erased: {subject_line(run, report.subject)}")
-    run.out.listing(list(report.removed.items()), _COUNTS, empty="nothing to remove")
+    run.out.listing(list(report.removed.items()), COUNTS, empty="nothing to remove")
     probe = report.probe
     run.out.fields(
         [
