@@ -214,7 +214,7 @@ class Exchange:
         self._runtime = runtime
         self.write = Exporter(runtime.store).write
         self.write_folder = FolderExporter(runtime.store).write
-        self.write_for = partial(write_for, runtime.store)
+        self.write_for = partial(write_for, runtime.store, clock=runtime.clock)
         self.plan_folder = partial(plan_edits, store=runtime.store)
 
     @cached_property

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from contextlib import ExitStack
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,13 @@ import msgspec
 
 from edenmem.acceptance.orders import find_order
 from edenmem.acceptance.secrets import find_secret
+from edenmem.engine.edits.fields import (
+    MOST_TAGS,
+    MOST_TEXTS,
+    NAME_LENGTH,
+    TAG_LENGTH,
+    TEXT_LENGTH,
+)
 from edenmem.engine.exchange.checking import MAX_PROBLEMS, Problem
 from edenmem.engine.exchange.documents import DamagedDocument, is_document
 from edenmem.engine.exchange.files import Source
@@ -25,13 +33,10 @@ from edenmem.engine.exchange.kinds import FileKind
 from edenmem.engine.sessions.format import BadLine, Spool, parse_time
 from edenmem.engine.sessions.people import People
 from edenmem.errors import InputError
-from edenmem.models.memory import Fact
 from edenmem.store.protocol.store import Store
-from edenmem.text import tidy, word_count
+from edenmem.text import flat, tidy, word_count
 
 _log = logging.getLogger(__name__)
-
-_FACT_FIELDS = frozenset(Fact.__struct_fields__)
 
 
 def _encode(value: object) -> bytes:
@@ -170,9 +175,7 @@ class Conversion:
         if reason := self._why_not(number, line):
             self.survey.left_out[reason] += 1
             return
-        for field in ("key", "metadata", "tags", "expires_at"):
-            if field not in _FACT_FIELDS and line.pop(field, None):
-                self.survey.left_out[f"{field} of facts".replace("_at", " times")] += 1
+        self._fit(line)
         self.survey.facts += 1
         self.survey.long += word_count(str(line.get("content"))) > self.survey.words
         for kind, name in (("agent", agent), ("user", user)):
@@ -201,6 +204,21 @@ class Conversion:
             shown = reason if secret else f"{reason}: {tidy(content, 8)}"
             self.survey.objections.append(Problem(number, shown))
         return "items with secrets" if secret else "orders to the agent"
+
+    def _fit(self, line: dict[str, Any]) -> None:
+        """Leave out tags and metadata over the limits of facts."""
+        listed = line.get("tags")
+        tags = [flat(str(tag)) for tag in listed] if isinstance(listed, list) else []
+        texts = {flat(name): text for name, text in (line.get("metadata") or {}).items()}
+        line["tags"] = [tag for tag in tags if 0 < len(tag) <= TAG_LENGTH][:MOST_TAGS]
+        fitting = (
+            (name, text)
+            for name, text in texts.items()
+            if 0 < len(name) <= NAME_LENGTH and len(text) <= TEXT_LENGTH
+        )
+        line["metadata"] = dict(islice(fitting, MOST_TEXTS))
+        cut = len(tags) - len(line["tags"]) + len(texts) - len(line["metadata"])
+        self.survey.left_out["tags and metadata over the limits"] += cut
 
     def _is_new(self, kind: str, name: str) -> bool:
         """Note a name; return whether its account is to be added before its first line."""

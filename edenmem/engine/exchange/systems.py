@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import IO, Any, NamedTuple
 
 from edenmem.engine.exchange.exporter import ExportReport, ExportRequest
@@ -33,9 +34,10 @@ def write_for(
     system: System,
     request: ExportRequest,
     *,
+    clock: Callable[[], datetime],
     progress: Callable[[int], None] = lambda done: None,
 ) -> ExportReport:
-    """Write the facts of the selected scopes, and for Markdown their texts.
+    """Write the facts of the selected scopes that have not expired, and for Markdown their texts.
 
     ``progress`` is called with the number of facts so far.
 
@@ -44,11 +46,12 @@ def write_for(
     """
     if request.types or request.since is not None:
         raise UsageError("--to always has whole scopes: omit --type and --since")
+    now = clock()
     counts, left_out = Counter[str](), Counter[str]()
 
     def contents() -> Iterator[_Content]:
         for scope, _, names in FolderExporter(store).scopes(request):
-            facts = list(store.memory.facts(FactFilter(scopes=(scope,))))
+            facts = list(store.memory.facts(FactFilter(scopes=(scope,), live_at=now)))
             facts.sort(key=lambda fact: (fact.dated_at, fact.id))
             found = store.memory.consolidations([scope]).get(scope)
             text = found.consolidated_content if found is not None and found.version else ""
@@ -56,6 +59,9 @@ def write_for(
             kept["consolidation" if kept is counts else "texts"] += bool(text)
             left_out["pending reflections"] += len(store.memory.pending(scope))
             counts["fact"] += len(facts)
+            if system is not System.MEM0:
+                lossy = [f for f in facts if f.tags or f.metadata or f.expires_at]
+                left_out["tags, metadata and times of expiry"] += len(lossy)
             progress(counts["fact"])
             if facts or (text and system is System.MARKDOWN):
                 yield _Content(scope, names, facts, text)
@@ -74,16 +80,21 @@ def _write_mem0(contents: Iterator[_Content]) -> Iterator[str]:
     before = "\n"
     for scope, names, facts, _ in contents:
         place = {name: names.get(f"{name}_id") or names.get(name) for name in ("group", "shard")}
+        place = {name: value for name, value in place.items() if value}
         for fact in facts:
+            system, _, id = (fact.key or "").partition(":")
+            end = fact.expires_at and fact.expires_at - timedelta(days=1)
             item = {
-                "id": fact.id,
+                "id": id if system == System.MEM0 else fact.id,
                 "memory": fact.content,
                 "hash": fact.hash,
                 "created_at": iso(fact.dated_at),
                 "updated_at": iso(fact.updated_at) if fact.updated_at else None,
                 "agent_id": names.get("agent") or scope.agent_id,
                 "user_id": names.get("user") or scope.user_id,
-                "metadata": {name: value for name, value in place.items() if value},
+                "metadata": {**fact.metadata, **place},
+                "categories": list(fact.tags),
+                "expiration_date": f"{end:%Y-%m-%d}" if end else None,
             }
             yield before + json.dumps({n: v for n, v in item.items() if v}, ensure_ascii=False)
             before = ",\n"

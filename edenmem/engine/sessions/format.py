@@ -62,7 +62,7 @@ class Spool:
         self._file.close()
 
     def put(self, number: int, data: bytes) -> None:
-        """Add a line; b"" stands for one that was too long."""
+        """Add a line; b"" is one that was too long."""
         self.count += 1
         self._file.write(b"%d %d\n" % (number, len(data)) + data)
 

@@ -25,7 +25,7 @@ from edenmem.errors import InputError, NotFoundError
 from edenmem.models.ids import derived_id
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import make_agent, make_fact, make_user
+from tests.support.builders import NOW, make_agent, make_fact, make_user
 from tests.support.importing import convert, facts_of, messages_of, source_of, take
 from tests.support.memory import add_facts, consolidate
 
@@ -513,6 +513,9 @@ def test_a_backup_of_openmemory(town: Store) -> None:
         taken = take(town, data, user="anna")
         assert [fact.content for fact in facts_of(town)] == ["Anna likes rye."]
     assert taken.facts.counts == {"fact": {"same": 1}}
+    (fact,) = facts_of(town)
+    assert (fact.key, fact.tags) == ("openmemory:m-1", ("food",))
+    assert fact.metadata == {"source": "chat", "app": "cursor"}
     left_out = take(town, json.dumps(OPENMEMORY)).survey.left_out
     assert {"deleted memories": 1, "status changes": 1}.items() <= left_out.items()
 
@@ -632,11 +635,14 @@ def test_an_export_for_another_system_comes_back(
     (eve,), (anna,) = town.host.agents(), town.host.find("user", "anna")
     scopes = Scope.user(eve.id, anna.id), Scope.agent(eve.id)
     said = {scopes[0]: ["Anna bakes\non Sundays.", "Anna rows."], scopes[1]: ["Cats purr."]}
+    fields: dict[str, Any] = {"tags": ("home",), "metadata": {"from": "Anna"}}
+    fields["expires_at"] = datetime(2999, 1, 2, tzinfo=UTC)
+    add_facts(town, make_fact(scopes[0], "Old.", expires_at=NOW))
     for scope, texts in said.items():
-        add_facts(town, *(make_fact(scope, text) for text in texts))
+        add_facts(town, *(make_fact(scope, text, **fields) for text in texts))
     consolidate(town, scopes[0], "Anna is busy.", expected_version=0)
     raw = io.BytesIO()
-    report = write_for(town, raw, system, ExportRequest())
+    report = write_for(town, raw, system, ExportRequest(), clock=lambda: NOW)
     text = raw.getvalue().decode()
     assert report.counts["fact"] == 3
     if system is System.MARKDOWN:
@@ -645,7 +651,8 @@ def test_an_export_for_another_system_comes_back(
             "# anna (user, eve)\n\nAnna is busy.\n\n- Anna bakes on Sundays.\n- Anna rows.\n"
         )
         return
-    assert report.left_out == {"texts": 1}
+    lost = {} if system is System.MEM0 else {"tags, metadata and times of expiry": 3}
+    assert report.left_out == {"texts": 1, **lost}
     other = open_store("sqlite")
     other.host.add_agent(make_agent("eve"))
     other.host.add_user(make_user("anna"))
@@ -654,6 +661,9 @@ def test_an_export_for_another_system_comes_back(
     if system is System.MEM0:
         assert sorted(fact.content for fact in facts_of(other)) == sorted(said[scopes[0]])
         assert [fact.content for fact in facts_of(other, None)] == said[scopes[1]]
+        for fact in facts_of(other):
+            assert (fact.tags, fact.metadata) == (fields["tags"], fields["metadata"])
+            assert fact.expires_at == fields["expires_at"]
 
 
 def test_damage_names_the_place_and_nothing_is_half_stored(town: Store) -> None:

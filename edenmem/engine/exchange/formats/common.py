@@ -21,7 +21,8 @@ _IDS = ("session_id", "conversation_id", "thread_id", "chat_id", "uuid", "id")
 def fact(system: str, content: object, id: object = None, **fields: object) -> dict[str, Any]:
     """Return the line of a fact; missing fields are left out.
 
-    With the ID of the other system, an import finds the fact again after its text changed.
+    The ID of the other system becomes the key, so that an import finds the fact again after its
+    text changed.
     """
     line: dict[str, Any] = {"type": "fact", "content": content, **fields}
     if isinstance(metadata := line.get("metadata"), dict):
@@ -30,12 +31,12 @@ def fact(system: str, content: object, id: object = None, **fields: object) -> d
             for name, each in metadata.items()
             if each not in (None, "")
         }
-    for name in ("formed_at", "updated_at", "said_at"):
+    for name in ("formed_at", "updated_at", "said_at", "expires_at"):
         line[name] = time(line.get(name))
     if line["updated_at"] == line["formed_at"]:
         line["updated_at"] = None
     if id is not None:
-        line |= {"id": derived_id(system, str(id)), "source": f"{system} {id}"}
+        line |= {"key": f"{system}:{id}", "source": f"{system} {id}"}
     return {name: value for name, value in line.items() if value is not None}
 
 
