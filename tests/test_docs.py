@@ -130,6 +130,15 @@ def test_the_tour_runs(tmp_path: Path, person: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
+def test_the_program_of_the_library_guide_runs(tmp_path: Path, person: dict[str, str]) -> None:
+    program = readme.blocks("python", readme.GUIDES / "library.md")[0]
+    assert len(program.splitlines()) <= 40
+    printed = run_script(f"python - <<'PROGRAM'\n{program}PROGRAM\n", tmp_path, person)
+    assert re.match(r"0\.\d\d Lena's workshop in Porto opens on 3 March\.\n<MemoryContext>", printed)
+    assert "hives" in printed
+
+
+@pytest.mark.slow
 def test_the_steps_of_troubleshooting_run(tmp_path: Path, person: dict[str, str]) -> None:
     block = readme.blocks("sh", readme.GUIDES / "troubleshooting.md")[0]
     prepare = "edenmem init --yes --uri sqlite:///m.db --write-config\nedenmem agent add mira\n"
