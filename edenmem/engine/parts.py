@@ -323,9 +323,10 @@ class Undo:
 
     def entry(self, entry_id: str, *, force: bool, reason: str) -> UndoStep:
         """Undo one entry; see `Undoer.undo`."""
-        step = self._undoer.undo(entry_id, force=force, reason=reason)
-        self.missing.note(step)
-        return step
+        steps = self._undoer.undo_decision(entry_id, force=force, reason=reason)
+        for step in steps:
+            self.missing.note(step)
+        return steps[0]
 
     def run(self, run_id: str, *, force: bool, dry_run: bool, reason: str) -> Iterator[UndoStep]:
         """Undo all changes of a run; see `rollback.undo_run`."""

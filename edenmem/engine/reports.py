@@ -185,8 +185,7 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
 class EditReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an edit, or its preview (``dry_run``).
 
-    ``before`` and ``after`` are the documents as plain data without vectors, or None. ``run_id`` is
-    the run of the log that undoes an edit of several changes.
+    ``before`` and ``after`` are the documents as plain data without vectors, or None.
     """
 
     action: str
@@ -197,7 +196,6 @@ class EditReport(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     result: ChangeResult | None = None
     notices: tuple[str, ...] = ()
-    run_id: str | None = None
 
 
 class ScopeStatus(msgspec.Struct, frozen=True, kw_only=True):

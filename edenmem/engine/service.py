@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from edenmem.engine.context.builder import ContextBuilder
     from edenmem.engine.context.recall import RecallMode
     from edenmem.engine.context.told import ToldReader
-    from edenmem.engine.edits.editor import Editor
     from edenmem.engine.edits.near_duplicates import FactMerger
-    from edenmem.engine.edits.reviewer import Reviewed
+    from edenmem.engine.edits.reviewer import Reviewed, Reviewer
     from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.formation.former import Former
     from edenmem.engine.history.reader import HistoryReader
@@ -102,15 +101,20 @@ class SearchOptions(TypedDict, total=False):
     explain: bool
 
 
-class AcceptOptions(TypedDict, total=False):
+class RejectOptions(TypedDict, total=False):
+    """Options of `MemoryService.reject_item`; see `Reviewer.reject`."""
+
+    version: int | None
+    reason: str
+    dry_run: bool
+
+
+class AcceptOptions(RejectOptions, total=False):
     """Options of `MemoryService.accept_item`; see `Reviewer.accept`."""
 
     content: str | None
     replaces: str | None
     anyway: bool
-    version: int | None
-    reason: str
-    dry_run: bool
 
 
 #: Outcomes of a formation that may have changed memory.
@@ -1060,22 +1064,22 @@ class MemoryService:
         return parts.Sessions(self._runtime)
 
     @cached_property
-    def editor(self) -> Editor:
-        """Edit memory without vectors for new texts. Blocks; see `edit`."""
-        from edenmem.engine.edits.editor import Editor
+    def editor(self) -> Reviewer:
+        """Edit and review memory without vectors for new texts. Blocks; see `edit`."""
+        from edenmem.engine.edits.reviewer import Reviewer
 
-        return Editor(msgspec.structs.replace(self._runtime, embedder=None))
+        return Reviewer(msgspec.structs.replace(self._runtime, embedder=None))
 
-    async def edit(self, work: Callable[[Editor], T]) -> T:
+    async def edit(self, work: Callable[[Reviewer], T]) -> T:
         """Run one edit in a thread, with a vector for the new text of a fact.
 
         Raises:
             UsageError: ``work`` makes a second edit that needs a vector.
             ProviderError: embedding failed; nothing was written.
         """
-        from edenmem.engine.edits.editor import make_edit
+        from edenmem.engine.edits.reviewer import make_review
 
-        return await make_edit(self._runtime, work)
+        return await make_review(self._runtime, work)
 
     async def review_items(
         self,
@@ -1094,49 +1098,25 @@ class MemoryService:
         Raises:
             NotFoundError: the agent does not exist.
         """
-        from edenmem.engine.edits.reviewer import Reviewer
+        agent = await in_thread(lookups.existing_agent, self._store, agent_id)
+        found = self.editor.items(agent.id, kinds=kinds, user_ids=user_ids)
+        return await in_thread(list, found)
 
-        def read() -> list[ReviewItem]:
-            agent = lookups.existing_agent(self._store, agent_id).id
-            return list(Reviewer(self._runtime).items(agent, kinds=kinds, user_ids=user_ids))
-
-        return await in_thread(read)
-
-    async def review_item(self, item_id: str) -> Reviewed:
-        """Return an item that waits for review, with the facts similar to it.
+    async def review_item(self, item_id: str, *, similar: bool = True) -> Reviewed:
+        """Return an item that waits for review, with the facts ``similar`` to it.
 
         Raises:
             NotFoundError: no such item waits for review.
         """
-        from edenmem.engine.edits.reviewer import make_review
-
-        return await make_review(self._runtime, lambda reviewer: reviewer.look(item_id))
+        return await self.edit(lambda reviewer: reviewer.look(item_id, similar=similar))
 
     async def accept_item(self, item_id: str, **options: Unpack[AcceptOptions]) -> EditReport:
         """Make a held item memory, or confirm a stored one; see `Reviewer.accept`."""
-        from edenmem.engine.edits.reviewer import make_review
+        return await self.edit(lambda reviewer: reviewer.accept(item_id, **options))
 
-        return await make_review(
-            self._runtime, lambda reviewer: reviewer.accept(item_id, **options)
-        )
-
-    async def reject_item(
-        self,
-        item_id: str,
-        *,
-        version: int | None = None,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
+    async def reject_item(self, item_id: str, **options: Unpack[RejectOptions]) -> EditReport:
         """Remove a held item, or delete a stored one; see `Reviewer.reject`."""
-        from edenmem.engine.edits.reviewer import make_review
-
-        return await make_review(
-            self._runtime,
-            lambda reviewer: reviewer.reject(
-                item_id, version=version, reason=reason, dry_run=dry_run
-            ),
-        )
+        return await self.edit(lambda reviewer: reviewer.reject(item_id, **options))
 
     @cached_property
     def duplicates(self) -> FactMerger:

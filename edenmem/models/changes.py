@@ -20,7 +20,7 @@ from itertools import takewhile
 import msgspec
 
 from edenmem.models.host import Agent, User
-from edenmem.models.ids import new_id
+from edenmem.models.ids import derived_id, new_id
 from edenmem.models.memory import (
     Fact,
     FactFields,
@@ -244,6 +244,14 @@ class RemoveHeld(_Change, frozen=True, kw_only=True, tag="remove_held"):
 
     scope: Scope
     held_id: str
+
+
+def held_change_id(change_id: str) -> str:
+    """Return the ID of the `RemoveHeld` in the set of a change that accepts a held item.
+
+    The log finds one by the other, so that they are undone together.
+    """
+    return derived_id("accepts", change_id)
 
 
 class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolidation"):

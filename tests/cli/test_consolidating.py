@@ -94,8 +94,9 @@ def test_a_contradiction_is_shown_with_both_sentences(scribe: Scribe) -> None:
     assert '"Lena sings bass now." contradicts "Lena sings alto.", fixed by' in told.err
     assert scribe.text["consolidated_content"] == "- Lena sings alto."
     told = " ".join(scribe.cli("doctor", "--check", "drafts").out.split())
-    print(told)
     assert "a newer reflection contradicts" in told
+    told = " ".join(scribe.cli("review", "list", *LENA).ok().err.split())
+    assert "the text of mira: user lena waits: “Lena sings bass now.” contradicts" in told
     scribe.consolidate("- Lena sings bass now.", *FORCED, **bass).ok()
     assert "- Lena sings alto." in scribe.text["consolidated_content"]
 

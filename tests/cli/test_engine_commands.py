@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -407,6 +408,39 @@ def test_doubt_and_quotes_are_shown_where_facts_are(talk: Cli) -> None:
     mixed = talk("search", "hall keys", *her, "--in", "facts,reflections").ok().out
     assert "unconfirmed" in mixed
     assert "unconfirmed" in talk("stats").ok().out
+
+
+def test_a_person_decides_on_a_terminal(talk: Cli, scripted_editor: Callable[[str], str]) -> None:
+    texts = ("Lena keeps keys.", "Lena has a boat.", "Lena rows at dawn.", "Lena may sing.")
+    items = [
+        {"content": text, "scope": "user", "shard": None, "private": False, "sources": [1]}
+        for text in texts
+    ]
+    answers: dict[Any, Any] = {
+        ("facts", "harbour/mira/1"): {"facts": items},
+        ("reflections", "harbour/mira/1"): reflections(user=["Remind Lena early."]),
+    }
+    formed = talk("form", "harbour", "--propose", *scripted(talk, answers)).ok()
+    assert "held for review: 5 items; decide: edenmem review" in formed.err
+    her = ("--agent", "mira", "--user", "lena")
+    own = (*her, "--scope", "user")
+    known = len(talk.json("fact", "list", *own)) + len(talk.json("reflection", "list", *own))
+    editor = scripted_editor("path.write_text('Lena has two boats.\\n')")
+    result = talk.on_terminal(
+        "review", *her, env={"EDITOR": editor},
+        answers=[("[y,n,e,s,q,?]", "?"), ("show these keys", ""), ("[y,n,e,s,q,?]", "y"),
+                 ("[y,n,e,s,q,?]", "e"), ("Write this?", "y"),
+                 ("[y,n,e,s,q,?]", "n"), ("[y,n,e,s,q,?]", "s"), ("[y,n,e,s,q,?]", "q")],
+    )  # fmt: skip
+    assert result.code == 0, result.out
+    assert "1 of 5" in result.out
+    assert len(talk.json("review", "list", *her)) == 2
+    facts = talk.json("fact", "list", *own)
+    thoughts = talk.json("reflection", "list", *own)
+    assert len(facts) + len(thoughts) == known + 2
+    assert "Lena has two boats." in {each["content"] for each in (*facts, *thoughts)}
+    talk("undo", "--last", "--yes").ok()
+    assert len(talk.json("review", "list", *her)) == 5
 
 
 def test_what_is_held_is_listed_and_counted(talk: Cli) -> None:

@@ -21,7 +21,7 @@ from edenmem.settings.paths import has_password, redact_uri, sqlite_path
 if TYPE_CHECKING:
     import typer
 
-    from edenmem.engine.edits.editor import Editor
+    from edenmem.engine.edits.reviewer import Reviewer
     from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.service import MemoryService
     from edenmem.settings.load import LoadedSettings
@@ -279,7 +279,7 @@ class Invocation:
 
             stop_logging()
 
-    def edit(self, work: Callable[[Editor], T], *, embed: bool = False) -> T:
+    def edit(self, work: Callable[[Reviewer], T], *, embed: bool = False) -> T:
         """Run work on the editor; ``embed`` creates vectors for facts."""
         if not embed:
             return work(self.service.editor)

@@ -195,11 +195,10 @@ def note_undo(run: Invocation, reports: Sequence[EditReport]) -> None:
         for report in reports
         if report.result and report.result.status is ChangeStatus.APPLIED and not report.dry_run
     ]
-    run_id = next((report.run_id for report in reports if report.run_id), None)
-    if len(done) == 1 and run_id is None:
+    if len(done) == 1:
         run.out.note(f"to undo: edenmem undo {done[0]}")
     elif done:
-        run.out.note(f"to undo: edenmem undo --run {run_id or run.actor.run_id}")
+        run.out.note(f"to undo: edenmem undo --run {run.actor.run_id}")
 
 
 def edit_data(report: EditReport) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Review what waits: accept or reject held items, and facts and reflections in doubt.
 
 Accepting compares an item with current memory again. Each decision is one set of changes, all or
-none of which are made, and which `undo` takes back as a run. Functions that are not async block.
+none of which are made and undone. Functions that are not async block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from edenmem.engine.edits import checks
 from edenmem.engine.edits.editor import Editor, warn
 from edenmem.engine.edits.vectors import TextVectors, with_vectors
-from edenmem.engine.reports import EditReport
+from edenmem.engine.reports import EditReport, FixedConflict
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import fact_buffer_max_of, word_limit_of
@@ -31,6 +31,7 @@ from edenmem.models.changes import (
     RemoveHeld,
     ReviseFact,
     ReviseReflection,
+    held_change_id,
 )
 from edenmem.models.embedding_scale import scale_of
 from edenmem.models.ids import is_id, new_id
@@ -42,7 +43,7 @@ from edenmem.models.memory import (
     content_hash,
     join_times,
 )
-from edenmem.models.scope import ScopeKind
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import batched
 from edenmem.text import many
@@ -81,7 +82,7 @@ class Reviewer(Editor):
     """Find, accept and reject items; see `Editor` for errors and vectors."""
 
     def __init__(self, runtime: Runtime, vectors: TextVectors | None = None) -> None:
-        super().__init__(runtime.for_run(), vectors)
+        super().__init__(runtime, vectors)
         self._embedder = runtime.embedder
 
     # -- reading -------------------------------------------------------------------------------
@@ -112,6 +113,34 @@ class Reviewer(Editor):
             yield from map(ReviewItem.of, facts)
             yield from map(ReviewItem.of, filter(_is_doubtful, pending))
 
+    def texts(
+        self,
+        agent_id: str,
+        *,
+        kinds: Sequence[ScopeKind] = (),
+        user_ids: Sequence[str] | None = None,
+    ) -> Iterator[tuple[Scope, FixedConflict]]:
+        """Yield the texts whose consolidation waits for a person, with the contradiction.
+
+        Takes the filters of `items`.
+        """
+        memory = self._store.memory
+        stored = memory.scopes(agent_id=agent_id, kinds=kinds, user_ids=user_ids, min_pending=1)
+        for scopes in batched((each.scope for each in stored), _BATCH):
+            waiting = {k: each for k, each in memory.failed_drafts(scopes).items() if each.reviews}
+            texts = memory.consolidations(list(waiting))
+            for scope in texts.keys() & waiting.keys():
+                fixed, reviews = texts[scope].fixed, dict(waiting[scope].reviews)
+                found = memory.reflections_by_ids(list(reviews.values()))
+                for number, reflection_id in reviews.items():
+                    if 1 <= number <= len(fixed) and reflection_id in found:
+                        sentence = fixed[number - 1]
+                        newer = found[reflection_id].content
+                        yield (
+                            scope,
+                            FixedConflict(fixed=sentence.text, by=sentence.by, reflection=newer),
+                        )
+
     def find(self, item_id: str) -> ReviewItem:
         """Return the item with this ID or ID prefix.
 
@@ -138,10 +167,10 @@ class Reviewer(Editor):
             raise AmbiguousReference("item", item_id, [each.id for each in found])
         return ReviewItem.of(found[0])
 
-    def look(self, item_id: str) -> Reviewed:
-        """Return an item, with the facts similar to it."""
+    def look(self, item_id: str, *, similar: bool = True) -> Reviewed:
+        """Return an item, with the facts ``similar`` to it."""
         item = self.find(item_id)
-        return Reviewed(item, self._similar(item, item.content))
+        return Reviewed(item, self._similar(item, item.content) if similar else ())
 
     def _similar(self, item: ReviewItem, text: str) -> tuple[Similar, ...]:
         if item.kind == "reflection":
@@ -237,7 +266,7 @@ class Reviewer(Editor):
             return self._decide(item, [], why, dry_run)
         delete = self.delete_fact if item.kind == "fact" else self.delete_reflection
         report = delete(item.id, expected_version=item.version, reason=why, dry_run=dry_run)
-        return msgspec.structs.replace(report, action="reject", run_id=self._actor.run_id)
+        return msgspec.structs.replace(report, action="reject")
 
     def overdue(self, agent_id: str | None = None) -> list[ReviewItem]:
         """Return the held items in doubt that waited too long, oldest first; see `settle`."""
@@ -402,7 +431,9 @@ class Reviewer(Editor):
     ) -> EditReport:
         """Make the changes, and remove a held item with them; without changes, reject it."""
         if item.state == "held":
-            changes = [RemoveHeld(scope=item.home, held_id=item.id, reason=why), *changes]
+            change_id = held_change_id(changes[0].id) if changes else new_id()
+            gone = RemoveHeld(id=change_id, scope=item.home, held_id=item.id, reason=why)
+            changes = [gone, *changes]
         made = ChangeSet(
             actor=self._actor,
             at=self._clock(),
@@ -427,7 +458,6 @@ class Reviewer(Editor):
             after=entry.after if entry else None,
             dry_run=dry_run,
             result=result,
-            run_id=self._actor.run_id,
         )
 
 
@@ -452,7 +482,7 @@ async def settle_overdue(runtime: Runtime, agent_id: str | None = None) -> dict[
     Raises:
         ProviderError: embedding failed; the other items wait.
     """
-    counts = {"accept": 0, "reject": 0}
+    runtime, counts = runtime.for_run(), {"accept": 0, "reject": 0}
     for item in await in_thread(Reviewer(runtime).overdue, agent_id):
         report = await make_review(runtime, partial(Reviewer.settle, item=item))
         counts[report.action] += 1

@@ -48,6 +48,7 @@ from edenmem.models.changes import (
     ChangeSet,
     ChangeStatus,
     ReviseFact,
+    held_change_id,
 )
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
@@ -314,19 +315,40 @@ class Undoer:
         Raises:
             NotFoundError: the entry does not exist.
         """
+        entries = self._decision_of(self._entry(entry_id))
         work = _Work(self._runtime, force=force, dry_run=True)
-        (step,) = work.undo_page([self._entry(entry_id)], explain=True)
-        return step
+        steps = list(work.undo_page(entries, explain=True))
+        refused = next((step for step in steps if step.outcome is UndoOutcome.REFUSED), None)
+        if refused is not None:
+            return refused
+        notices = steps[0].notices
+        if len(steps) > 1:
+            notices = (*notices, f"{len(steps)} changes of one decision are undone together")
+        return msgspec.structs.replace(steps[0], notices=notices)
 
     def undo(self, entry_id: str, *, force: bool = False, reason: str = "") -> UndoStep:
-        """Undo an entry.
+        """Undo an entry, as the first of `undo_decision`.
 
         Raises:
             NotFoundError: the entry does not exist.
         """
+        return self.undo_decision(entry_id, force=force, reason=reason)[0]
+
+    def undo_decision(
+        self, entry_id: str, *, force: bool = False, reason: str = ""
+    ) -> list[UndoStep]:
+        """Undo an entry, and with an entry of a review all of its decision, or nothing.
+
+        Raises:
+            NotFoundError: the entry does not exist.
+        """
+        entries = self._decision_of(self._entry(entry_id))
+        if len(entries) > 1:
+            planned = self.plan(entry_id, force=force)
+            if planned.outcome is UndoOutcome.REFUSED:
+                return [planned]
         work = _Work(self._runtime, force=force, reason=reason)
-        (step,) = work.undo_page([self._entry(entry_id)], explain=True)
-        return step
+        return list(work.undo_page(entries, explain=True))
 
     def undo_run(
         self, run_id: str, *, force: bool = False, dry_run: bool = False, reason: str = ""
@@ -355,6 +377,26 @@ class Undoer:
             pages = self._pages(refused)
         for page in self._pages(refused):
             yield from work.undo_page(page, explain=True)
+
+    def _decision_of(self, entry: AuditEntry) -> list[AuditEntry]:
+        """Return an entry, and the others of its decision about a held item, if it is of one.
+
+        Of an undo, these are the other undos.
+        """
+        log, root, depth = self._store.log, entry, 0
+        while root.undoes and (undone := log.audit_entry(root.undoes)) is not None:
+            root, depth = undone, depth + 1
+        is_held = root.action == "remove_held"
+        if not (is_held or log.audit_entry(held_change_id(root.id))):
+            return [entry]
+        made = log.audit(
+            agent_id=root.agent_id, since=root.at, until=root.at + timedelta(milliseconds=1)
+        )
+        ids = [each.id for each in made if each.change_set_id == root.change_set_id]
+        for _ in range(depth):
+            ids = [undo_id(each) for each in ids]
+        found = log.audit_entries([each for each in ids if each != entry.id])
+        return [entry, *found.values()]
 
     def _entry(self, entry_id: str) -> AuditEntry:
         entry = self._store.log.audit_entry(entry_id)

@@ -64,9 +64,25 @@ class Desk:
         return found
 
     def undo(self, report: EditReport) -> None:
-        assert report.run_id is not None
-        steps = list(Undoer(self.runtime).undo_run(report.run_id))
+        """Undo, redo and undo it again."""
+        assert report.result is not None
+        entry, undoer = report.result.change_id, Undoer(self.runtime)
+        assert undoer.plan(entry).outcome is UndoOutcome.PLANNED
+        before = self.state()
+        steps = undoer.undo_decision(entry)
         assert {each.outcome for each in steps} == {UndoOutcome.DONE}
+        assert self.state() != before
+        assert undoer.undo(steps[-1].undo_id).outcome is UndoOutcome.DONE
+        assert self.state() == before
+        assert undoer.undo(entry).outcome is UndoOutcome.DONE
+
+    def state(self) -> set[tuple[str, str]]:
+        stored = (
+            *facts_of(self.store, *self.cast.anna_scopes),
+            *self.store.memory.reflections(self.cast.anna_scopes),
+        )
+        texts = {(each.content, each.unconfirmed) for each in stored}
+        return texts | {(each, "held") for each in self.held()}
 
 
 @pytest.fixture

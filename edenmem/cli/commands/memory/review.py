@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from edenmem.cli.app import options
@@ -20,7 +19,6 @@ from edenmem.cli.terminal.prompts import ask_key, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago
 from edenmem.errors import ConflictError, EdenmemError, ExitCode, NotFoundError, UsageError
-from edenmem.models.ids import new_id
 from edenmem.models.memory import ReviewItem
 from edenmem.text import many
 
@@ -60,8 +58,8 @@ _HELP = {
 def walk(ctx: typer.Context, named: options.Scopes) -> None:
     """Decide about each item on a terminal; 'edenmem review' does the same.
 
-    Shows the quote, the reasons and similar facts. Each decision is a run of its own, so that
-    'edenmem undo --last' takes back the last one.
+    Shows the quote, the reasons, similar facts, and the difference if it resembles one. Decisions
+    are made at once; 'edenmem undo --last' takes back all of this run.
 
     \b
     edenmem review --agent mira
@@ -91,11 +89,16 @@ async def _look(item_id: str, service: MemoryService) -> Reviewed:
 
 
 def _find(run: Invocation, named: options.Scopes) -> list[ReviewItem]:
+    """Return the items, and print which texts wait for a person."""
     agent = choose_agent(run, named.agent)
     users = resolve_accounts(run, named.user, named.account, agent_id=agent.id)
-    return run.serve(
-        lambda service: service.review_items(agent.id, kinds=named.kinds or (), user_ids=users)
-    )
+    editor, kinds = run.service.editor, named.kinds or ()
+    for scope, found in editor.texts(agent.id, kinds=kinds, user_ids=users):
+        run.out.note(
+            f"the text of {scope_name(run, scope)} waits: “{found.reflection}” contradicts"
+            f" “{found.fixed}” by {found.by}; see 'edenmem help formation'"
+        )
+    return list(editor.items(agent.id, kinds=kinds, user_ids=users))
 
 
 def _show(run: Invocation, title: str, reviewed: Reviewed) -> None:
@@ -132,8 +135,7 @@ def _decide(run: Invocation, reviewed: Reviewed) -> bool:
     def accept(
         content: str | None, dry_run: bool = False, *, replaces: str | None = None
     ) -> EditReport:
-        return _run_one(
-            run,
+        return run.serve(
             lambda service: service.accept_item(
                 item.id,
                 content=content,
@@ -151,8 +153,8 @@ def _decide(run: Invocation, reviewed: Reviewed) -> bool:
             case "r":
                 print_edit(run, accept(None, replaces=replaces))
             case "n":
-                report = _run_one(
-                    run, lambda service: service.reject_item(item.id, version=item.version)
+                report = run.serve(
+                    lambda service: service.reject_item(item.id, version=item.version)
                 )
                 print_edit(run, report)
             case "e":
@@ -174,14 +176,6 @@ def _decide(run: Invocation, reviewed: Reviewed) -> bool:
             case "q":
                 return False
         return True
-
-
-def _run_one(
-    run: Invocation, decide: Callable[[MemoryService], Awaitable[EditReport]]
-) -> EditReport:
-    """Make a decision as a run of its own."""
-    actor = msgspec.structs.replace(run.actor, run_id=new_id())
-    return run.serve(lambda service: decide(service.for_actor(actor)))
 
 
 @app.command("list", cls=Command)
