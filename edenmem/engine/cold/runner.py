@@ -29,6 +29,7 @@ from edenmem.engine.cold.report import (
     failures_of,
 )
 from edenmem.engine.edits.fields import expire
+from edenmem.engine.edits.reviewer import settle_overdue
 from edenmem.engine.erasure.sweep import RECENT, Sweep
 from edenmem.engine.formation.sharing import COLD_QUERY
 from edenmem.engine.reports import ConsolidationReport, FormationReport
@@ -288,6 +289,7 @@ class _Run:
             if not worker.cancelled() and (error := worker.exception()) is not None:
                 raise error  # a bug, not an error of a session
         await self._sweep()
+        await self._settle()
         if self._options.dry_run and not self._ending.ended:
             try:
                 await in_thread(self._count_others)
@@ -325,6 +327,20 @@ class _Run:
         self.tally.count("forgotten", removed)
         self.tally.count("forgotten_left", left)
         self.tally.count("notes_removed", expired)
+
+    async def _settle(self) -> None:
+        """Settle items in doubt that nobody reviewed in time."""
+        if self._options.dry_run:
+            return
+        try:
+            counts = await settle_overdue(self._runtime, self._options.agent_id)
+        except StoreError as error:
+            self._ending.end("database", error.message, error.hint)
+        except ProviderError as error:
+            self.tally.stop("provider", error.message, error.hint)
+        else:
+            self.tally.count("review_accepted", counts["accept"])
+            self.tally.count("review_dropped", counts["reject"])
 
     def _count_others(self) -> None:
         """Count the sessions not assessed, and failed formations, for a dry run. Blocks."""

@@ -399,6 +399,14 @@ def _describe_swept(report: ColdReport) -> str | None:
     return ", ".join(f"{count:,} {what}" for count, what in found if count) or None
 
 
+def _describe_settled(report: ColdReport) -> str | None:
+    found = (
+        (report.review_accepted, "stored as unconfirmed"),
+        (report.review_dropped, "dropped"),
+    )
+    return ", ".join(f"{count:,} {what}" for count, what in found if count) or None
+
+
 def _describe_waiting(texts: int) -> str | None:
     return f"{texts:,} (see 'edenmem doctor --check drafts')" if texts else None
 
@@ -432,6 +440,7 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         ("expired", f"{many(report.expired, 'fact')}, removed" if report.expired else None),
         ("forgotten", _describe_swept(report)),
         ("notes expired", report.notes_removed or None),
+        ("not reviewed", _describe_settled(report)),
         ("not due", report.not_due or None),
         ("left to platform", _messages(report.left_to_platform)),
         ("taken", f"{report.taken} by other workers" if report.taken else None),
