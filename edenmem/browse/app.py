@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from textual import events, on, work
@@ -19,18 +20,20 @@ from edenmem.browse.rows import Rows, guard
 from edenmem.browse.screens import ContextScreen, Question, Reader, TextEditor
 from edenmem.browse.words import TextVersion
 from edenmem.engine.edits.editor import Editor
+from edenmem.engine.edits.reviewer import Reviewer
 from edenmem.engine.history.undo import UndoOutcome
+from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
 from edenmem.models.changes import AuditEntry
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import Fact, Reflection, ReviewItem
 from edenmem.settings.schema import Settings
 from edenmem.text import many, printable
 
 #: Width below which the list of scopes is narrower.
 _NARROW = 70
 
-_TABS = ("Facts", "Reflections", "Text", "History", "Log", "Search")
+_TABS = ("Facts", "Reflections", "Text", "History", "Log", "Search", "Review")
 
 _HELP = """\
 Arrow keys and Page Up/Down move, Enter opens, Tab goes to
@@ -39,12 +42,14 @@ the next pane. The mouse works everywhere.
 f      filter scopes by all words of the filter; letters
        without a command also start the filter
 Enter  open the highlighted scope
-1 … 6  facts, reflections, text, history, log, search
+1 … 7  facts, reflections, text, history, log, search,
+       and what waits for review in all scopes of the agent
 Esc    back to the scopes
 
 /      search the agent, its shards and the open scope
 e      edit the fact, reflection or text
-d      delete the fact or reflection
+d      delete the fact or reflection, or reject the item
+a      accept the item that waits for review
 u      undo the highlighted log entry, or on other tabs
        the latest change in the scope
 w      show the origin of the fact, reflection or text
@@ -57,8 +62,8 @@ All changes are logged; 'edenmem undo' also undoes them.
 
 
 #: Actions that need an open scope, and those that change memory.
-_IN_SCOPE = frozenset({"search", "edit", "delete", "undo", "why", "context"})
-_WRITES = frozenset({"edit", "delete", "undo"})
+_IN_SCOPE = frozenset({"search", "edit", "delete", "accept", "undo", "why", "context"})
+_WRITES = frozenset({"edit", "delete", "accept", "undo"})
 
 #: Tab → text without rows.
 _EMPTY = {
@@ -66,6 +71,7 @@ _EMPTY = {
     "reflections": "no reflections",
     "history": "no text yet",
     "log": "no changes",
+    "review": "nothing waits for review",
 }
 
 
@@ -84,6 +90,7 @@ class Browser(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "search", key_display="/"),
         Binding("e", "edit", "edit"),
+        Binding("a", "accept", "accept"),
         Binding("d", "delete", "delete"),
         Binding("u", "undo", "undo"),
         Binding("w", "why", "why"),
@@ -109,6 +116,7 @@ class Browser(App[None]):
         self._chosen: LabeledScope | None = None
         self._found = ""
         self._search_info = ""
+        self._decided: str | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out the heading, two panes and the keys."""
@@ -252,6 +260,7 @@ class Browser(App[None]):
     def show_tab(self, *, keep: bool = False) -> None:
         """Reload the tab; ``keep`` keeps the highlighted row."""
         tab, opened = self._tab, self._chosen
+        self.refresh_bindings()
         rows = self._rows("items")
         rows.display = tab != "text" and opened is not None
         self._static("info").display = rows.display
@@ -313,6 +322,8 @@ class Browser(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Dim the keys that need an open scope, or that a read-only store refuses."""
+        if action == "accept" and self._tab != "review":
+            return False
         if action in _IN_SCOPE and self._chosen is None:
             return None
         return None if action in _WRITES and self._is_read_only else True
@@ -441,6 +452,8 @@ class Browser(App[None]):
                 self.notify("This reflection is already in the text: edit the text.")
                 return
             draft = memory.reflection_draft(self._service, target)
+        elif isinstance(self._item, ReviewItem):
+            draft = memory.review_draft(self._service, self._item)
         elif self._tab == "text":
             opened = await guard(
                 self, in_thread(memory.text_draft, self._service, chosen.scope, chosen.name)
@@ -461,8 +474,50 @@ class Browser(App[None]):
         self.action_refresh()
 
     @work(exclusive=True, group="change")
+    async def action_accept(self) -> None:
+        """Accept the highlighted item, in place of the fact that it resembles."""
+        item = self._item
+        if not isinstance(item, ReviewItem):
+            return
+        reviewed = await guard(self, self._service.review_item(item.id))
+        if reviewed is None:
+            return
+        near = reviewed.near if item.state == "held" else None
+        question, yes = f"Accept this {item.kind}?", "Accept"
+        if near is not None:
+            question, yes = "Accept it in place of the fact that it resembles?", "Replace"
+        about = words.diff(near.content, item.content) if near else words.detail(item)
+        await self._decide(
+            Question(question, about, yes=yes),
+            lambda reviewer: reviewer.accept(
+                item.id, replaces=near.id if near else None, version=item.version
+            ),
+            "Accepted. Press u to undo.",
+        )
+
+    async def _decide(
+        self, question: Question, work: Callable[[Reviewer], EditReport], done: str
+    ) -> None:
+        """Make a change after a confirmation."""
+        if not await self.push_screen_wait(question):
+            return
+        report = await guard(self, self._service.edit(work))
+        if report is not None:
+            self._decided = report.result.change_id if report.result else None
+            self.notify(done)
+        self.action_refresh()
+
+    @work(exclusive=True, group="change")
     async def action_delete(self) -> None:
         """Delete the highlighted item after a confirmation."""
+        item = self._item
+        if isinstance(item, ReviewItem):
+            await self._decide(
+                Question(f"Reject this {item.kind}?", words.detail(item), yes="Reject"),
+                lambda reviewer: reviewer.reject(item.id, version=item.version),
+                "Rejected. Press u to undo.",
+            )
+            return
         target = await self._read_target()
         if target is None:
             self.notify("Highlight a fact or reflection to delete.")
@@ -471,16 +526,12 @@ class Browser(App[None]):
         question = Question(
             f"Delete this {kind}?", Content(words.shown(target.content)), yes="Delete"
         )
-        if not await self.push_screen_wait(question):
-            return
 
-        def delete(editor: Editor) -> Any:
+        def delete(editor: Editor) -> EditReport:
             remove = editor.delete_fact if kind == "fact" else editor.delete_reflection
             return remove(target.id, expected_version=target.version)
 
-        if await guard(self, self._service.edit(delete)) is not None:
-            self.notify("Deleted. Press u to undo.")
-        self.action_refresh()
+        await self._decide(question, delete, "Deleted. Press u to undo.")
 
     @work(exclusive=True, group="change")
     async def action_undo(self) -> None:
@@ -489,6 +540,8 @@ class Browser(App[None]):
         item = self._item
         if self._tab == "log" and isinstance(item, AuditEntry):
             entry: AuditEntry | None = item
+        elif self._tab == "review" and self._decided:  # in any scope
+            entry = await guard(self, in_thread(self._service.history.entry, self._decided))
         else:
             entry = await guard(
                 self, in_thread(memory.find_latest_change, self._service, opened.scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from edenmem.browse import words
 from edenmem.browse.rows import Row
 from edenmem.browse.screens import Draft
 from edenmem.engine.edits.editor import Editor
+from edenmem.engine.edits.reviewer import Reviewer
 from edenmem.engine.history.descriptions import (
     fact_fields,
     fact_sections,
@@ -24,7 +26,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.errors import NotFoundError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.host import Session
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import Fact, Reflection, ReviewItem
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 
@@ -114,12 +116,20 @@ def entry_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
         yield Row(entry.id, words.entry_row(entry), entry)
 
 
+def review_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
+    """Yield what waits for review in all scopes of the agent."""
+    for item in service.editor.items(scope.agent_id):
+        label = service.scopes.labels([item.home]).within_agent(item.home)
+        yield Row(item.id, words.review_row(item, label), item)
+
+
 #: ID of a tab → its rows.
 LISTS: dict[str, Callable[[MemoryService, Scope], Iterator[Row]]] = {
     "facts": fact_rows,
     "reflections": reflection_rows,
     "history": version_rows,
     "log": entry_rows,
+    "review": review_rows,
 }
 
 
@@ -195,6 +205,21 @@ def reflection_draft(service: MemoryService, reflection: Reflection) -> Draft:
         return (now.content, now.version) if now is not None else None
 
     return Draft("Edit reflection", reflection.content, reflection.version, write, reload)
+
+
+def review_draft(service: MemoryService, item: ReviewItem) -> Draft:
+    """Return a draft of an item, which is accepted with its new text."""
+
+    def write(reviewer: Reviewer, content: str, version: int) -> EditReport:
+        return reviewer.accept(item.id, content=content, version=version, anyway=True)
+
+    def reload() -> tuple[str, int] | None:
+        with suppress(NotFoundError):
+            now = service.editor.find(item.id)
+            return now.content, now.version
+        return None
+
+    return Draft(f"Edit and accept this {item.kind}", item.content, item.version, write, reload)
 
 
 def text_draft(service: MemoryService, scope: Scope, label: str) -> Draft:

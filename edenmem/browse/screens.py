@@ -15,7 +15,7 @@ from textual.widgets import Button, Footer, OptionList, Static, TextArea
 
 from edenmem.browse import words
 from edenmem.browse.rows import Row, Rows, guard
-from edenmem.engine.edits.editor import Editor
+from edenmem.engine.edits.reviewer import Reviewer
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
@@ -93,7 +93,7 @@ class Draft(NamedTuple):
     title: str
     content: str
     version: int
-    write: Callable[[Editor, str, int], EditReport]
+    write: Callable[[Reviewer, str, int], EditReport]
     reload: Callable[[], tuple[str, int] | None]
 
 

@@ -23,7 +23,7 @@ from edenmem.engine.history.descriptions import (
 from edenmem.engine.history.undo import UndoStep
 from edenmem.engine.reports import ContextReport, MemoryHit, ScopeStatus, SearchHit
 from edenmem.models.changes import AuditEntry, HistoryEntry
-from edenmem.models.memory import UNCONFIRMED, Consolidation, Fact, Reflection
+from edenmem.models.memory import UNCONFIRMED, Consolidation, Fact, Reflection, ReviewItem
 from edenmem.models.scope import ScopeKind
 from edenmem.text import ago, iso, many, one_line, printable
 
@@ -123,6 +123,11 @@ def reflection_row(reflection: Reflection) -> Content:
     return _row(reflection.dated_at, reflection.content, marked)
 
 
+def review_row(item: ReviewItem, label: str) -> Content:
+    """Return the row of an item that waits for review."""
+    return _row(item.held_at, item.content, f"{line(label)}, {item.state}")
+
+
 def version_row(version: HistoryEntry) -> Content:
     """Return the row of a version of a text."""
     return Content(line(version_title(version)))
@@ -180,6 +185,20 @@ def _reflection_detail(reflection: Reflection) -> Content:
     )
 
 
+def _review_detail(item: ReviewItem) -> Content:
+    return _about(
+        item.content,
+        [
+            (item.kind, item.id),
+            (item.state, _time(item.held_at)),
+            ("said", _time(item.said_at)),
+            ("private", "yes" if item.private else ""),
+            ("quote", f"“{item.quote}”" if item.quote else ""),
+            ("doubt", item.reasons),
+        ],
+    )
+
+
 def _version_detail(item: TextVersion) -> Content:
     heading = Content.styled(line(version_title(item.version)), _BOLD)
     return Content("\n\n").join([heading, diff(item.before, item.version.content)])
@@ -225,6 +244,8 @@ def detail(item: object) -> Content:
             return _fact_detail(item)
         case Reflection():
             return _reflection_detail(item)
+        case ReviewItem():
+            return _review_detail(item)
         case TextVersion():
             return _version_detail(item)
         case AuditEntry():

@@ -18,6 +18,7 @@ from edenmem.browse.rows import PAGE, Rows
 from edenmem.browse.screens import ContextScreen, Question, Reader, TextEditor
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreUnreachable
+from edenmem.models.changes import HoldItem
 from edenmem.models.host import Agent, User
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
@@ -29,11 +30,12 @@ from tests.support.builders import (
     FixedClock,
     make_agent,
     make_fact,
+    make_held,
     make_messages,
     make_session,
     make_user,
 )
-from tests.support.memory import add_fact, add_facts, add_reflection, consolidate
+from tests.support.memory import add_fact, add_facts, add_reflection, applied, consolidate
 from tests.support.stores import sqlite_store
 
 PASTE = "Lena keeps the wheat paste in glass jars."
@@ -327,6 +329,43 @@ async def test_deleting_asks_and_undo_brings_back(world: World) -> None:
         await screen.until_screen(Question)
         await screen.press("y")
         await screen.until(lambda: len(screen.rows()) == 1)
+
+
+async def test_what_waits_is_accepted_rejected_and_edited_in_all_scopes(world: World) -> None:
+    agent = Scope.agent(world.mira.id)
+    held = [
+        make_held(world.scope, "Lena prefers short answers"),
+        make_held(agent, "The walk may be long.", held_at=NOW - timedelta(hours=1)),
+    ]
+    applied(world.store, *(HoldItem(held=each) for each in held))
+    async with browser(world) as screen:
+        await screen.open("lena")
+        await screen.press("a")  # not on this tab
+        await screen.press("7")
+        assert len(screen.rows()) == 2
+        assert "doubt" in screen.text()
+        await screen.press("a")
+        await screen.until_screen(Question)
+        await screen.press("y")  # replaces the fact that it resembles
+        await screen.until(lambda: "Lena prefers short answers" in world.facts())
+        await screen.until(lambda: len(screen.rows()) == 1)
+        assert len(world.facts()) == 2
+        await screen.press("d")
+        await screen.until_screen(Question)
+        await screen.press("y")
+        await screen.until(lambda: screen.rows() == [])
+        await screen.press("u")  # of another scope than the open one
+        await screen.until_screen(Question)
+        await screen.press("y")
+        await screen.until(lambda: len(screen.rows()) == 1)
+        await screen.press("e")
+        await screen.until_screen(TextEditor)
+        screen.editor.text = "The walk is long."
+        await screen.press("ctrl+s")
+        await screen.until_main()
+        await screen.until(lambda: screen.rows() == [])
+    found = world.store.memory.facts(FactFilter(scopes=(agent,)))
+    assert "The walk is long." in [fact.content for fact in found]
 
 
 @pytest.mark.slow
