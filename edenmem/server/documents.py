@@ -14,9 +14,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from edenmem.engine.edits.reviewer import Reviewed
 from edenmem.errors import ConflictError, KeyTaken
 from edenmem.models.changes import AuditEntry
-from edenmem.models.memory import Consolidation, Fact, FactFields, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, FactFields, Policy, Reflection, ReviewItem
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.told import Reply, ReplyKind, ShownKind
 from edenmem.server.access import CALLER_KEY, Caller
@@ -223,6 +224,40 @@ class SwitchDocument(BaseModel):
     agent_memory_enabled: bool
 
 
+class ReviewDocument(BaseModel):
+    """An item that waits for review: held, or stored as unconfirmed."""
+
+    id: str
+    state: Literal["held", "unconfirmed"]
+    kind: Literal["fact", "reflection"]
+    scope: ScopeKind
+    agent_id: str
+    user_id: str | None
+    group_id: str | None
+    shard: str | None
+    content: str
+    version: int
+    held_at: datetime
+    said_at: datetime | None
+    private: bool
+    quote: str
+    reasons: str
+    session_id: str | None
+    source_message_ids: list[str]
+
+
+class SimilarDocument(FactDocument):
+    """A fact similar to an item; ``is_near``: the item resembles it."""
+
+    is_near: bool
+
+
+class ReviewedDocument(ReviewDocument):
+    """An item with the facts similar to it, best first."""
+
+    similar: list[SimilarDocument]
+
+
 class HitDocument(FactDocument):
     """A fact found by a search."""
 
@@ -387,6 +422,25 @@ def hit_document(fact: Fact, caller: Caller, score: float, explain: Any) -> HitD
     return HitDocument(**_fact_fields(fact, caller), score=score, explain=explain)
 
 
+def review_document(item: ReviewItem) -> ReviewDocument:
+    """Return an item for its reviewer."""
+    return ReviewDocument(**_review_fields(item))
+
+
+def reviewed_document(found: Reviewed, caller: Caller) -> ReviewedDocument:
+    """Return an item with the facts similar to it, as visible to the caller."""
+    similar = [
+        SimilarDocument(**_fact_fields(each.fact, caller), is_near=each.is_near)
+        for each in found.similar
+    ]
+    return ReviewedDocument(**_review_fields(found.item), similar=similar)
+
+
+def _review_fields(item: ReviewItem) -> dict[str, Any]:
+    fields = {name: getattr(item, name) for name in ReviewDocument.model_fields}
+    return {**fields, "source_message_ids": list(item.source_message_ids)}
+
+
 def _fact_fields(fact: Fact, caller: Caller) -> dict[str, Any]:
     fields = {name: getattr(fact, name) for name in FactDocument.model_fields}
     shows_sources = caller.user_id is None or fact.scope is ScopeKind.USER
@@ -444,15 +498,25 @@ def entry_document(entry: AuditEntry, caller: Caller) -> EntryDocument:
         target_id=entry.target_id,
         scope=entry.scope.kind if entry.scope else None,
         owner=entry.scope.owner if entry.scope else None,
-        before=_visible(entry.before, caller),
-        after=_visible(entry.after, caller),
+        before=_visible(entry, entry.before, caller),
+        after=_visible(entry, entry.after, caller),
         reason=entry.reason,
         undoes=entry.undoes,
     )
 
 
-def _visible(document: dict[str, Any] | None, caller: Caller) -> dict[str, Any] | None:
-    """Return a document without the other users it names, for the token of a user."""
+def _visible(
+    entry: AuditEntry, document: dict[str, Any] | None, caller: Caller
+) -> dict[str, Any] | None:
+    """Return a document without the other users it names, for the token of a user.
+
+    What is held is visible to those who may review it.
+    """
+    is_hidden = entry.target_type == "held" and not (
+        entry.scope is not None and caller.may_write(entry.scope)
+    )
+    if is_hidden:
+        return None
     if document is None or caller.user_id is None:
         return document
     plain: dict[str, Any] = msgspec.to_builtins(document)

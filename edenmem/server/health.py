@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic
 from typing import Annotated
 
@@ -79,5 +80,9 @@ def _is_unusable(index: IndexState) -> bool:
     responses=problem_responses(401, 403),
 )
 async def metrics(caller: FromCaller, state: FromState) -> Response:
-    """Return the metrics of this process in the text format of Prometheus."""
+    """Return the metrics in the text format of Prometheus.
+
+    They are of this process, except for what waits for review."""
+    with suppress(EdenmemError):  # the others matter most during an outage
+        state.metrics.note_held(await in_thread(state.service.store.memory.count_held))
     return Response(state.metrics.expose(), media_type=MEDIA_TYPE)

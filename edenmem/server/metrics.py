@@ -14,6 +14,9 @@ from prometheus_client import (
 )
 from starlette.routing import Match
 
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import HeldCount
+
 #: The media type of what `Metrics.expose` returns.
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -33,6 +36,8 @@ class Metrics:
         chats_waiting: Chats that wait for the store.
         chats_lost: Chats that were forwarded and not stored, by reason.
         notes_lost: Notes of replies that could not be written.
+        held: Items that wait for review, in the store.
+        held_seconds: Age of the oldest of them.
     """
 
     def __init__(self) -> None:
@@ -82,6 +87,19 @@ class Metrics:
         self.notes_lost = Gauge(
             "edenmem_notes_lost", "Notes of replies that could not be written.", registry=registry
         )
+
+        self.held = Gauge("edenmem_held", "Items that wait for review.", registry=registry)
+        self.held_seconds = Gauge(
+            "edenmem_held_oldest_seconds",
+            "Age of the oldest item that waits for review.",
+            registry=registry,
+        )
+
+    def note_held(self, held: HeldCount) -> None:
+        """Set how many items wait for review, and since when."""
+        age = (utc_now() - held.oldest).total_seconds() if held.oldest else 0.0
+        self.held.set(held.number)
+        self.held_seconds.set(age)
 
     def count(self, scope: Any, status: int, seconds: float) -> None:
         """Count an answered request."""

@@ -1,7 +1,8 @@
-"""Messages in, memory out: sessions, and what was formed from them; remember, undo and forget."""
+"""Messages in, memory out: sessions and what was formed; remember, review, undo and forget."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Annotated, Literal
@@ -11,7 +12,9 @@ from pydantic import BaseModel, Field
 
 from edenmem.engine.chats.messages import read_messages
 from edenmem.engine.chats.sessions import Answer, ChatRequest
+from edenmem.engine.edits.reviewer import Reviewed
 from edenmem.engine.history.undo import UndoOutcome
+from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.scopes.visibility import current_view
 from edenmem.errors import ConflictError, NotFoundError
@@ -33,12 +36,17 @@ from edenmem.server.documents import (
     Page,
     ReflectionDocument,
     RepeatableRoute,
+    ReviewDocument,
+    ReviewedDocument,
     fact_document,
     page,
     reflection_document,
+    review_document,
+    reviewed_document,
 )
 from edenmem.server.problems import problem_responses
 from edenmem.server.reach import Reach, Reading, Writing
+from edenmem.server.rest import check_content
 
 router = APIRouter(
     prefix="/api",
@@ -181,6 +189,115 @@ async def add_messages(
     stored, agent_id = await in_thread(store)
     request.app.state.proxy.background.form_later(stored.session_id, agent_id)
     return stored
+
+
+# -- review --------------------------------------------------------------------------------------
+
+
+class Decision(BaseModel):
+    """A decision about an item. ``version`` is that of a stored item."""
+
+    model_config = STRICT_BODY
+
+    version: int | None = None
+    reason: Annotated[str, Field(max_length=1000)] = ""
+
+
+class Acceptance(Decision):
+    """How to accept an item: as it is, with another text, or in place of a fact.
+
+    ``anyway`` accepts an item that resembles a fact.
+    """
+
+    content: Long | None = None
+    replaces: Name | None = None
+    anyway: bool = False
+
+
+class DecidedDocument(BaseModel):
+    """The outcome: ``accept`` or ``reject``, the fact or reflection, and the entry to undo."""
+
+    action: str
+    kind: str
+    target_id: str
+    entry: str
+
+
+def _decided(report: EditReport) -> DecidedDocument:
+    return DecidedDocument(
+        action=report.action,
+        kind=report.target_type,
+        target_id=report.target_id,
+        entry=report.result.change_id if report.result else "",
+    )
+
+
+async def _find_item(reach: Reach, item_id: str, *, similar: bool = False) -> Reviewed:
+    """Return an item that the caller may review.
+
+    Raises:
+        NotFoundError: no such item within reach.
+    """
+    with suppress(NotFoundError):
+        found = await reach.service.review_item(item_id if is_id(item_id) else "", similar=False)
+        if reach.caller.may_write(found.item.home):
+            return await reach.service.review_item(item_id) if similar else found
+    raise NotFoundError("no such item waits for review")
+
+
+@router.get("/review", summary="List what waits for review")
+async def list_review(
+    reach: Writing,
+    agent: OptionalName = None,
+    user: OptionalName = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[ReviewDocument]:
+    """Return held items and memory in doubt, latest first. Needs a token that may write.
+
+    A user's token reviews that user's memory."""
+
+    def resolve() -> tuple[str, tuple[str, ...] | None]:
+        chosen = reach.agent(agent)
+        account = reach.account(chosen, user)
+        if account is None:
+            return chosen.id, None
+        return chosen.id, reach.service.host.choose_accounts(account, None).ids
+
+    agent_id, accounts = await in_thread(resolve)
+    found = await reach.service.review_items(agent_id, user_ids=accounts)
+    within = [each for each in found if reach.caller.may_write(each.home)]
+    within.sort(key=lambda each: each.id)
+    within.sort(key=lambda each: each.held_at, reverse=True)
+    return page(within, lambda each: (each.held_at, each.id), review_document, limit, cursor)
+
+
+@router.get("/review/{item_id}", summary="Read an item", responses=problem_responses(502))
+async def read_item(item_id: Named, reach: Writing) -> ReviewedDocument:
+    """Return an item that waits for review, with the facts similar to it."""
+    return reviewed_document(await _find_item(reach, item_id, similar=True), reach.caller)
+
+
+@router.post(
+    "/review/{item_id}/accept",
+    summary="Accept an item",
+    responses={**BODY_ERRORS, **problem_responses(502)},
+)
+async def accept_item(item_id: Named, body: Acceptance, reach: Writing) -> DecidedDocument:
+    """Make a held item memory, or confirm a stored one. One that resembles a fact is a 409."""
+    item = (await _find_item(reach, item_id)).item
+    if body.content is not None:
+        await in_thread(check_content, reach, item.home, body.content, item.kind)
+    if body.replaces is not None:
+        await in_thread(reach.fact, body.replaces)
+    return _decided(await reach.service.accept_item(item.id, **body.model_dump()))
+
+
+@router.post("/review/{item_id}/reject", summary="Reject an item", responses=BODY_ERRORS)
+async def reject_item(item_id: Named, body: Decision, reach: Writing) -> DecidedDocument:
+    """Remove a held item, or delete a stored one."""
+    item = (await _find_item(reach, item_id)).item
+    return _decided(await reach.service.reject_item(item.id, **body.model_dump()))
 
 
 # -- remember, undo, forget ------------------------------------------------------------------------

@@ -714,3 +714,50 @@ async def test_operation_ids_read_well(town: Town) -> None:
         operations
     )
     assert len(operations) == len(set(operations))
+
+
+# -- review ----------------------------------------------------------------------------------------
+
+
+async def test_what_waits_is_listed_and_decided(town: Town) -> None:
+    path = f"/api/review/{names.HELD}"
+    async with town.client("mira") as client:
+        (item,) = (await client.get("/api/review")).json()["items"]
+        assert (item["id"], item["state"], item["kind"]) == (names.HELD, "held", "fact")
+        assert (await client.get("/api/review", params={"user": "tomas"})).json()["items"] == []
+        read = (await client.get(path)).json()
+        assert "lanterns" in read["similar"][0]["content"]
+        secret = {"content": "The key is sk-proj-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789."}
+        assert (await client.post(f"{path}/accept", json=secret)).status_code == 422
+        gone = {"replaces": "9" * 24}
+        assert (await client.post(f"{path}/accept", json=gone)).status_code == 404
+        other = {"replaces": names.TOMAS_FACT}
+        assert (await client.post(f"{path}/accept", json=other)).status_code == 400
+        replaced = {"replaces": names.LENAS_FACT, "reason": "newer"}
+        done = (await client.post(f"{path}/accept", json=replaced)).json()
+        assert (done["action"], done["target_id"]) == ("accept", names.LENAS_FACT)
+        assert (await client.get(f"/api/facts/{names.LENAS_FACT}")).json()["version"] == 2
+        assert (await client.get(path)).status_code == 404
+        undone = await client.post("/api/undo", json={"entry": done["entry"]})
+        assert (undone.status_code, undone.json()["outcome"]) == (200, "done")
+        assert (await client.get(path)).json()["content"] == item["content"]
+        rejected = (await client.post(f"{path}/reject", json={})).json()
+        assert rejected["action"] == "reject"
+    async with town.client("tomas") as client:
+        answer = await client.post("/api/undo", json={"entry": rejected["entry"]})
+        assert answer.status_code == 404
+
+
+async def test_the_log_shows_what_is_held_to_reviewers_only(town: Town) -> None:
+    for who, shown in (("mira", True), ("lena", True), ("mira-reader", False), ("otto", None)):
+        async with town.client(who) as client:
+            found = (await client.get("/api/log", params={"limit": 200})).json()["items"]
+            after = [each["after"] for each in found if each["action"] == "hold_item"]
+            assert [each is not None for each in after] == [shown] * (shown is not None), who
+
+
+async def test_metrics_count_what_is_held(town: Town) -> None:
+    async with town.client("mira") as client:
+        lines = (await client.get("/metrics")).text.splitlines()
+    assert "edenmem_held 1.0" in lines
+    assert any(line.startswith("edenmem_held_oldest_seconds ") for line in lines)

@@ -13,7 +13,13 @@ import httpx
 import msgspec
 
 from edenmem.engine.service import MemoryService
-from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    HoldItem,
+    WriteConsolidation,
+    WritePolicy,
+)
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.models.told import Shown, make_note, pack
@@ -25,6 +31,7 @@ from tests.support.builders import (
     change_set,
     make_agent,
     make_fact,
+    make_held,
     make_messages,
     make_policy,
     make_reflection,
@@ -37,6 +44,7 @@ MIRA, OTTO = "a" * 24, "a1" * 12
 LENA, LENA_ON_DISCORD, TOMAS = "b" * 24, "b2" * 12, "b1" * 12
 LENAS_FACT, TOMAS_FACT, SHARD_FACT, GROUP_FACT = ("f" * 23 + each for each in "1234")
 DIRECTIVE, SUGGESTION = "e" * 23 + "1", "e" * 23 + "2"
+HELD = "e" * 23 + "3"
 SHARD = "d" * 24
 VISIT, MEETING = "c" * 24, "c1" * 12
 #: The entry of the log of Lena's fact.
@@ -116,6 +124,7 @@ def fill(store: Store) -> None:
                 reflection=make_reflection(shard, "Follow the quay.", formed_at=now, id=SUGGESTION),
                 word_limit=300,
             ),
+            HoldItem(held=make_held(lena, f"Lena may fold {LENAS}.", held_at=now, id=HELD)),
             WriteConsolidation(
                 scope=lena, expected_version=0, content=f"Lena: {LENAS}.", word_limit=300, at=now
             ),
