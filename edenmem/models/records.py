@@ -142,7 +142,13 @@ def filled_fields(entry: AuditEntry) -> Iterator[str]:
 def salts_of(entry: AuditEntry) -> dict[str, str]:
     """Return the salts of an entry that is to be stored; those of a backup stay."""
     known = entry.salts if isinstance(entry, StoredEntry) else {}
-    return {name: known.get(name) or os.urandom(12).hex() for name in filled_fields(entry)}
+    random = os.urandom(12 * _FIELDS).hex()  # one call: each takes as long as the rest
+    places = enumerate(filled_fields(entry))
+    return {name: known.get(name) or random[24 * n : 24 * n + 24] for n, name in places}
+
+
+#: Maximum number of `filled_fields`.
+_FIELDS = 5
 
 
 def _users(document: dict[str, Any] | None) -> list[Any]:

@@ -128,8 +128,8 @@ class FileCheck:
 
     def seals(self) -> Iterator[Seal]:
         """Yield the seals of a backup of everything, up to the first unreadable one."""
-        for _, raw in islice(self.source.lines(), self._last):
-            if self.header and raw.startswith(_SEAL):
+        for _, raw in islice(self.source.lines(), self._last) if self.header else ():
+            if raw.startswith(_SEAL):
                 try:
                     yield msgspec.convert(msgspec.json.decode(raw)["seal"], Seal)
                 except (KeyError, msgspec.MsgspecError):

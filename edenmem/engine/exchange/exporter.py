@@ -28,7 +28,7 @@ from edenmem.engine.exchange.files import (
     write_error,
 )
 from edenmem.engine.exchange.records import Digest, is_whole
-from edenmem.errors import InputError, StoreError, UsageError
+from edenmem.errors import DocumentDamaged, InputError, StoreError, UsageError
 from edenmem.models.backup import (
     Record,
     RecordKind,
@@ -132,8 +132,11 @@ class Exporter:
         if selection == Selection() and RecordKind.AUDIT in kinds:  # what runs wrote is in the log
             for run in self._store.migrations.migration_runs():
                 put(lines.encode_mark(lines.LEDGER, run=msgspec.to_builtins(run)))
-            for seal in self._store.log.seals():
-                put(lines.encode_mark(lines.SEAL, seal=msgspec.to_builtins(seal)))
+            try:
+                for seal in self._store.log.seals():
+                    put(lines.encode_mark(lines.SEAL, seal=msgspec.to_builtins(seal)))
+            except DocumentDamaged as error:
+                problems.append(("the seals after it", error.message))
         documents = self._store.walk.documents(
             kinds, selection, with_vectors=request.vectors, snapshot=True, unwritten=True
         )

@@ -5,8 +5,10 @@ An attacker with the database and without this file cannot make seals that conti
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -35,8 +37,8 @@ class SealFile:
     def __init__(self, path: str) -> None:
         self.path = Path(path)
         self.seals: list[Header] = []
-        #: The length of the whole lines, without one that a killed process began.
-        self._size = 0
+        #: The length of the whole lines, and of a line that a killed process began.
+        self._size = self._torn = 0
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
@@ -44,17 +46,12 @@ class SealFile:
         except OSError as error:
             raise unreadable(path, error) from error
         *lines, torn = raw.split(b"\n")
-        self._size = len(raw) - len(torn)
+        self._size, self._torn = len(raw) - len(torn), len(torn)
         for number, line in enumerate(lines, 1):
             if not self._take(line):
                 damaged = InputError("not the next seal, or changed", line=number)
                 damaged.name_file(path)
                 raise damaged
-
-    @property
-    def head(self) -> Header | None:
-        """Return the newest seal."""
-        return self.seals[-1] if self.seals else None
 
     def hash_at(self, number: int) -> str:
         """Return the hash of a seal; `NO_SEAL` for 0, and where the file has none."""
@@ -69,6 +66,8 @@ class SealFile:
             is_known = item.number <= len(self.seals) and item.hash == self.hash_at(item.number)
             del self.seals[item.number :]
             return is_known
+        if item in self.seals:
+            return True  # another process appended it at the same time
         number = len(self.seals)
         is_next = item.number == number + 1 and item.previous == self.hash_at(number)
         self.seals.append(item)
@@ -84,17 +83,16 @@ class SealFile:
         if not items:
             return
         try:
-            descriptor = open_private(self.path, os.O_WRONLY | os.O_CREAT)
-            with os.fdopen(descriptor, "wb") as file:
-                file.truncate(self._size)
-                file.seek(self._size)
+            descriptor = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            with os.fdopen(descriptor, "ab") as file:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if self._torn and os.fstat(descriptor).st_size == self._size + self._torn:
+                    file.truncate(self._size)
                 file.write(b"".join(msgspec.json.encode(item) + b"\n" for item in items))
                 file.flush()
-                os.fsync(file.fileno())
-                self._size = file.tell()
+                os.fsync(descriptor)
         except OSError as error:
             if is_disk_full(error):
                 raise DiskFull(str(self.path)) from error
             raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
-        for item in items:
-            self._take(msgspec.json.encode(item))

@@ -38,20 +38,23 @@ _SIZE = 4096
 _ATTEMPTS = 5
 #: An entry may be committed later than its time, such as after a crash.
 _LATE = timedelta(hours=1)
+_RESTORED = (
+    "seals {first} to {last} are in the file and not in the store: it was restored from a backup"
+    " (accept with --accept-restore {agreed}), or the log was cut or replaced"
+)
 #: The fields that an erasure empties, by its mark.
 _COVERED = {"content": {"content", "users", "reason"}, "users": {"users"}}
 
 
 class SealReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The new seals, the numbers of entries in them and in all seals, and the last seal.
+    """The numbers of entries in new seals and in all seals, and the last seal.
 
     ``written`` is the number of seals appended to ``file``.
     """
 
-    new: tuple[Header, ...] = ()
-    entries: int = 0
-    sealed: int = 0
-    last: Header | None = None
+    entries: int
+    sealed: int
+    last: Header | None
     file: str = ""
     written: int = 0
 
@@ -159,10 +162,8 @@ class Sealer:
         missing = headers[len(kept.seals) :] if kept is not None else []
         if kept is not None:
             kept.append(missing)
-        new = tuple(headers[before:])
         return SealReport(
-            new=new,
-            entries=sum(each.entries for each in new),
+            entries=sum(each.entries for each in headers[before:]),
             sealed=sum(each.entries for each in headers),
             last=headers[-1] if headers else None,
             file=str(kept.path) if kept is not None else "",
@@ -222,8 +223,10 @@ class Sealer:
         problems = list(check.problems())
         if kept is not None:
             agreed = _agreed(kept, headers)
-            problems += _compare_file(kept, headers, agreed)
             unwritten = len(headers) - agreed
+            if agreed < len(kept.seals):
+                what = _RESTORED.format(first=agreed + 1, last=len(kept.seals), agreed=agreed)
+                problems.append(Problem(seal=agreed + 1, what=what))
         return Verification(
             seals=len(headers),
             sealed=sum(each.entries for each in headers),
@@ -235,7 +238,7 @@ class Sealer:
             unwritten=unwritten,
         )
 
-    def accept_restore(self, seal: str, file: str | None = None) -> Header | None:
+    def accept_restore(self, seal: str, file: str | None = None) -> None:
         """Accept that the store was restored from a backup of the time of a seal.
 
         Args:
@@ -262,12 +265,11 @@ class Sealer:
         at = as_utc(self._clock()).isoformat(timespec="milliseconds")
         kept.append([Restore(number=last, hash=hash, at=at, by=self._actor().name)])
         kept.append(headers[last:])
-        return kept.head
 
     # -- proofs ------------------------------------------------------------------------------
 
     def prove(self, entry_id: str) -> dict[str, Any] | None:
-        """Return the proof that an entry is sealed, (see `receipts`), or None."""
+        """Return the proof that an entry is sealed (see `receipts`), or None."""
         for seal in self._log.seals():
             ids = [each.id for each in seal.entries]
             if entry_id in ids:
@@ -292,18 +294,6 @@ def _agreed(kept: SealFile, headers: list[Header]) -> int:
             break
         number = here.number
     return number
-
-
-def _compare_file(kept: SealFile, headers: list[Header], agreed: int) -> Iterator[Problem]:
-    if agreed == len(kept.seals):
-        return
-    first, last = agreed + 1, len(kept.seals)
-    lost = "this seal is" if first == last else f"seals {first} to {last} are"
-    yield Problem(
-        seal=first,
-        what=f"{lost} in the file and not in the store: it was restored from a backup"
-        f" (accept with --accept-restore {agreed}), or the log was cut or replaced",
-    )
 
 
 class _Check:
@@ -357,7 +347,7 @@ class _Check:
         if entry.salts.keys() != here.keys():
             changed.append("salts")
         if hash_entry(plain_fields(entry), sealed.fields) != sealed.leaf:
-            changed.append("time, action, status or run")
+            changed.append("time, action, status or change set")
         if changed:
             self._note(number, entry.id, f"changed: {', '.join(changed)}")
         if emptied:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from edenmem.engine.seals.file import SealFile
-from edenmem.engine.seals.hashes import climb, path_of, root_of
+from edenmem.engine.seals.hashes import climb, header_of, path_of, root_of
 from edenmem.engine.seals.sealer import Sealer, hash_emptied
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import Document, RecordKind
@@ -400,7 +400,7 @@ def test_two_at_once_seal_each_entry_once(town: Town) -> None:
     sealer = _sealer(town)
     sealer._log = Slow()  # type: ignore[assignment]
     applied(town.store, AddFact(fact=make_fact(town.his(), "Bruno swims.")))
-    assert sealer.seal().new == ()
+    assert sealer.seal().entries == 0
     sealed = [each.id for seal in town.store.log.seals() for each in seal.entries]
     assert len(sealed) == len({*sealed}) == 2
     assert not sealer.verify().problems
@@ -417,6 +417,13 @@ def test_a_changed_file_of_seals_is_refused(town: Town, tmp_path: Path) -> None:
     file.write_bytes(b"".join(lines) + b'{"type":"se')  # a killed process
     sealer.seal(str(file))
     assert file.read_bytes().startswith(b"".join(lines))
+    at_once = [SealFile(str(file)), SealFile(str(file))]
+    applied(town.store, AddFact(fact=make_fact(town.his(), "Bruno dives.")))
+    sealer.seal("")
+    headers = [header_of(each) for each in town.store.log.seals()]
+    for one in at_once:
+        one.append(headers[2:])
+    assert SealFile(str(file)).seals == headers
     for broken in (
         lines[1:],
         [lines[0].replace(b'"entries":1', b'"entries":2'), lines[1]],

@@ -196,7 +196,9 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Compare the log with its seals, and the seals with the file; exit with 1 if they differ.
+    """Compare the log with its seals.
+
+    Also compares the seals with the file of seals. Exits with 1 if anything was changed.
 
     \b
     edenmem log verify --file /mnt/notary/seals.jsonl
