@@ -272,7 +272,13 @@ class Exchange:
         return msgspec.structs.replace(report, lost=named)
 
     def convert(
-        self, source: Source | Path, kind: FileKind, files: ExitStack, defaults: Defaults
+        self,
+        source: Source | Path,
+        kind: FileKind,
+        files: ExitStack,
+        defaults: Defaults,
+        *,
+        progress: Callable[[str, int, int], None] = lambda step, done, total: None,
     ) -> Conversion:
         """Convert chats, or the memory of another system, for the importers; see `Conversion`."""
         from edenmem.engine.exchange.conversion import Conversion
@@ -286,6 +292,7 @@ class Exchange:
             now=runtime.clock(),
             words=runtime.settings.formation.fact_words,
             defaults=defaults,
+            progress=progress,
         )
 
     def is_export(self, folder: Path) -> bool:

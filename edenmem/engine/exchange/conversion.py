@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
 from itertools import islice
@@ -35,6 +36,9 @@ from edenmem.engine.sessions.people import People
 from edenmem.errors import InputError
 from edenmem.store.protocol.store import Store
 from edenmem.text import flat, tidy, word_count
+
+#: Number of items between progress reports.
+_PROGRESS = 100
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +127,7 @@ class Conversion:
         now: datetime,
         words: int,
         defaults: Defaults,
+        progress: Callable[[str, int, int], None] = lambda step, done, total: None,
     ) -> None:
         name = source.name if isinstance(source, Source) else str(source)
         unit = "entry"
@@ -139,6 +144,8 @@ class Conversion:
         try:
             for number, item in kind.load().read(source, left_out):
                 self._take(number, item)
+                if number % _PROGRESS == 0:
+                    progress("reading", number, 0)
         except DamagedDocument as damage:
             self.survey.damage = str(damage)
         except InputError as error:

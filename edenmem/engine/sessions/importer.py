@@ -263,6 +263,7 @@ def import_sessions(
     dry_run: bool = False,
     line_bytes: int = LINE_BYTES,
     owner: str | None = None,
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> ImportReport:
     """Store the sessions and messages of lines.
 
@@ -277,6 +278,7 @@ def import_sessions(
         owner: ID or username of the owner of added agents, and of sessions whose line has no
             ``owner`` (None: the session's first user, else the owner of its agent). An unknown
             owner must be among the users that the lines add.
+        progress: Called with the step, and the number of sessions done and of all.
 
     Raises:
         InputError: a line is bad, and ``skip_bad`` is off. Nothing was written.
@@ -292,7 +294,8 @@ def import_sessions(
             for line in read_lines(lines, line_bytes=line_bytes):
                 spool.put(line.number, line.data or b"")
         judged = _FirstPass()
-        for number, data in spool.lines():
+        for done, (number, data) in enumerate(spool.lines()):
+            progress("checking", done, spool.count)
             try:
                 job.plan(data)
             except BadLine as error:
@@ -303,7 +306,8 @@ def import_sessions(
         if not dry_run:
             job.people.add(runtime)
         totals: Counter[str] = Counter()
-        for number, data in spool.lines():
+        for done, (number, data) in enumerate(spool.lines()):
+            progress("comparing" if dry_run else "storing", done, spool.count)
             try:
                 plan = job.plan(data)
             except BadLine as error:

@@ -23,7 +23,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.files import file_name, name_file
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.progress import Progress, show_progress
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column, style
 from edenmem.engine.exchange.kinds import FileKind
@@ -176,7 +176,8 @@ def import_(
             given = Defaults(
                 agent=agent, user=user, shared=scope is ScopeKind.AGENT, add_missing=add_missing
             )
-            found = _convert(run, path if kind is FileKind.NOTES else file, kind, opened, given)
+            file = path if kind is FileKind.NOTES else file
+            found = _convert(run, file, kind, opened, given, progress)
             survey = found.survey
             if not survey.facts and path.is_dir():
                 raise UsageError(f"no notes in {source}", hint="name a file in it to import that")
@@ -195,7 +196,9 @@ def import_(
                     add_missing=found.defaults.add_missing,
                     dry_run=dry_run,
                     owner=owner,
+                    progress=progress.step,
                 )
+        progress.pause()
         reports.print(run, source, dry_run=dry_run)
     if not reports.is_complete:
         raise typer.Exit(ExitCode.SOME_FAILED)
@@ -215,24 +218,36 @@ def _open(source: str, opened: ExitStack) -> Any:
 
 
 def _convert(
-    run: Invocation, source: Source | Path, kind: FileKind, opened: ExitStack, given: Defaults
+    run: Invocation,
+    source: Source | Path,
+    kind: FileKind,
+    opened: ExitStack,
+    given: Defaults,
+    progress: Progress,
 ) -> Conversion:
     """Convert a file, say what it has, and ask for what it does not say."""
-    convert = partial(run.service.exchange.convert, source, kind, opened)
+    exchange = run.service.exchange
+    convert = partial(exchange.convert, source, kind, opened, progress=progress.step)
     agents = list(islice(run.service.host.agents(), 2))
     if given.agent is None and len(agents) == 1:
         given = replace(given, agent=agents[0].username)
     found = convert(given)
+    progress.pause()
     survey, defaults = found.survey, given
     _print_survey(run, survey, found.facts.unit, unknown="new" if given.add_missing else "unknown")
     if survey.without_agent:
-        defaults = replace(defaults, agent=choose_agent(run, None).username)
+        hint = "name the agent they are for; --add-missing adds it"
+        name = (
+            choose_agent(run, None).username if agents else ask_text("agent", "--agent", hint=hint)
+        )
+        defaults = replace(defaults, agent=name)
     if survey.without_user:
         share = "" if survey.sessions else ", or share it with everyone: --scope agent"
         hint = f"{many(survey.without_user, 'item')} without a user: say whose memory it is{share}"
         defaults = replace(defaults, user=ask_text("user", "--user", hint=hint))
     if defaults != given:
         found = convert(defaults)
+        progress.pause()
     unknown = [
         f"{what} {one_line(name)}"
         for what, names in (("agent", found.survey.agents), ("user", found.survey.users))
@@ -257,6 +272,8 @@ def _print_survey(run: Invocation, survey: Survey, unit: str, *, unknown: str) -
         if shown:
             more = [f"and {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
             run.out.note(f"  {title}: {one_line(', '.join([*shown[:_SHOWN], *more]))}")
+    if survey.facts and unknown == "unknown" and not all((survey.agents | survey.users).values()):
+        run.out.note("  --add-missing adds the unknown ones")
     if survey.left_out:
         listed = ", ".join(f"{name} ({count:,})" for name, count in survey.left_out.items())
         run.out.note(f"  left out: {one_line(listed)}")
