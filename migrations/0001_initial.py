@@ -492,7 +492,7 @@ CREATE TABLE told_replies (
     context TEXT NOT NULL,
     found TEXT NOT NULL,
     at INTEGER NOT NULL,
-    built_at INTEGER NOT NULL
+    built_at INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX told_replies_time ON told_replies (at, id);
 CREATE INDEX told_replies_session ON told_replies (session_id, at, id);

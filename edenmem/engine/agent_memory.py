@@ -26,7 +26,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import NO_FIELDS, Fact, FactFields
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.models.told import shown_facts
+from edenmem.models.told import Reply, make_note, shown_facts
 
 if TYPE_CHECKING:
     from edenmem.engine.context.builder import ContextBuilder
@@ -266,12 +266,14 @@ class AgentMemory:
 
     def _note(self, facts: Sequence[Fact], view: SessionView) -> None:
         """Note what the agent gets."""
-        self._runtime.note_search(
-            shown_facts(facts),
+        reply = Reply(
+            at=self._runtime.clock(),
+            kind="search",
             agent_id=self.agent_id,
             session_id=self.session_id,
             user_id=self.user_id or (view.user.id if view.user else None),
         )
+        self._runtime.told.add(make_note(reply, found=shown_facts(facts)))
 
     def _access(self) -> _Access:
         agent = lookups.existing_agent(self._store, self.agent_id)

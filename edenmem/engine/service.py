@@ -37,7 +37,7 @@ from edenmem.errors import UsageError
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.ids import is_id, utc_now
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.told import shown_facts
+from edenmem.models.told import Reply, make_note, shown_facts
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
@@ -875,12 +875,15 @@ class MemoryService:
         speaker = await self._speaker(user_id)
         view = await in_thread(current_view, self._store, session, agents[0], speaker=speaker)
         report = await self._searcher.search(queries, view.reads, top_k=top_k)
-        self._runtime.note_search(
-            shown_facts([hit.fact for hit in report.hits]),
+        reply = Reply(
+            at=self._runtime.clock(),
+            kind="search",
             agent_id=agents[0].id,
             session_id=session.id,
             user_id=speaker or (view.user.id if view.user else None),
         )
+        found = shown_facts(hit.fact for hit in report.hits)
+        self._runtime.told.add(make_note(reply, found=found))
         return report
 
     async def all_about(

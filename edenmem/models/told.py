@@ -102,38 +102,24 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     ``session_id`` is None for a search outside of sessions, ``user_id`` the account that was
     answered, if known, and ``message_id`` the message that a chat answers. ``context`` and
     ``found`` are the IDs of the lists of what the context had, and of the facts that a search
-    found; "" for none. The context was built at ``built_at``.
+    found; "" for none. The context was built at ``built_at``, if not for this reply.
     """
 
-    id: str
     at: datetime
     kind: ReplyKind
     agent_id: str
-    session_id: str | None = None
-    user_id: str | None = None
+    session_id: str | None
+    user_id: str | None
     message_id: str | None = None
-    built_at: datetime
+    built_at: datetime | None = None
     context: str = ""
     found: str = ""
+    id: str = msgspec.field(default_factory=new_id)
 
     @property
     def lists(self) -> tuple[str, ...]:
         """Return the IDs of the lists."""
         return tuple(filter(None, (self.context, self.found)))
-
-
-class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, or an account outside of sessions, that saw memory in a number of replies.
-
-    ``versions`` are those of a single memory; empty for several.
-    """
-
-    agent_id: str
-    session_id: str | None
-    user_id: str | None
-    replies: int
-    last_at: datetime
-    versions: tuple[int, ...] = ()
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,48 +134,20 @@ def _list_id(packed: bytes) -> str:
     return derived_id("told", packed.decode("latin-1"))
 
 
-def make_note(
-    kind: ReplyKind,
-    *,
-    at: datetime,
-    agent_id: str,
-    session_id: str | None,
-    user_id: str | None,
-    message_id: str | None = None,
-    context: bytes = b"",
-    built_at: datetime | None = None,
-    found: Sequence[Shown] = (),
-) -> Note | None:
+def make_note(reply: Reply, context: bytes = b"", found: Sequence[Shown] = ()) -> Note | None:
     """Return the note of a reply, or None if it had no memory.
 
     Args:
-        kind: What left the engine.
-        at: When it left.
-        agent_id: The agent.
-        session_id: The session, stored or not.
-        user_id: The account that was answered.
-        message_id: The message that was answered.
+        reply: The reply, without lists.
         context: The encoded list of what the context had.
-        built_at: When the context was built (None: now).
         found: The facts that a search found.
     """
-    lists = {_list_id(packed): packed for packed in (context, pack(found)) if packed}
-    if not lists:
+    lists = [(_list_id(packed) if packed else "", packed) for packed in (context, pack(found))]
+    ids = [id for id, _ in lists]
+    if not any(ids):
         return None
-    ids = list(lists)
-    reply = Reply(
-        id=new_id(at),
-        at=at,
-        kind=kind,
-        agent_id=agent_id,
-        session_id=session_id,
-        user_id=user_id,
-        message_id=message_id,
-        built_at=built_at or at,
-        context=ids[0] if context else "",
-        found=ids[-1] if found else "",
-    )
-    return Note(reply=reply, lists=lists)
+    reply = msgspec.structs.replace(reply, context=ids[0], found=ids[1])
+    return Note(reply=reply, lists={id: packed for id, packed in lists if packed})
 
 
 def forgotten_in(notes: Iterable[Note], blocks: Set[str]) -> tuple[list[str], set[str]]:

@@ -89,7 +89,7 @@ def create_app(
     app.prefix = settings.server.root_path
     is_open = is_local and not settings.server.require_token
     state = ServerState(service=service, settings=settings, agent=agent, is_local=is_open)
-    state.metrics.notes_lost.set_function(lambda: service.told.lost)
+    state.metrics.notes_lost.set_function(lambda: service.told.notes.lost)
     app.state.edenmem, app.state.answers = state, {}
     background = Background(service, settings.server)
     app.state.proxy = Proxy(

@@ -14,12 +14,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from edenmem.engine.context.told import ItemState
 from edenmem.engine.edits.reviewer import Reviewed
 from edenmem.errors import ConflictError, KeyTaken
 from edenmem.models.changes import AuditEntry
 from edenmem.models.memory import Consolidation, Fact, FactFields, Policy, Reflection, ReviewItem
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.told import Reply, ReplyKind, ShownKind
+from edenmem.models.told import ReplyKind, ShownKind
 from edenmem.server.access import CALLER_KEY, Caller
 from edenmem.server.problems import Refused, problem_responses
 
@@ -323,7 +324,7 @@ class ToldItemDocument(BaseModel):
     scope: ScopeKind | None
     version: int
     version_now: int
-    state: Literal["same", "changed", "removed", "forgotten", "unknown"]
+    state: ItemState
     content: str
 
 
@@ -451,11 +452,6 @@ def _fact_fields(fact: Fact, caller: Caller) -> dict[str, Any]:
         "session_id": fact.session_id if shows_sources else None,
         "source_message_ids": list(sources),
     }
-
-
-def reply_document(reply: Reply) -> ReplyDocument:
-    """Return the document of a reply."""
-    return ReplyDocument(**{name: getattr(reply, name) for name in ReplyDocument.model_fields})
 
 
 def reflection_document(reflection: Reflection) -> ReflectionDocument:

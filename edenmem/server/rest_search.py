@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from heapq import merge
 from typing import Annotated, Literal
 
@@ -17,7 +18,7 @@ from edenmem.models.ids import as_utc, is_id, utc_now
 from edenmem.models.memory import NO_FIELDS
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.models.told import Shown, shown_facts
+from edenmem.models.told import Reply, Shown, make_note, shown_facts
 from edenmem.server.documents import (
     BODY_ERRORS,
     DATED,
@@ -41,13 +42,11 @@ from edenmem.server.documents import (
     ReplyDocument,
     SearchDocument,
     ToldDocument,
-    ToldItemDocument,
     check_etag,
     entry_document,
     fact_document,
     hit_document,
     page,
-    reply_document,
     scope_of,
     set_etag,
 )
@@ -132,7 +131,8 @@ async def search(
         explain=explain,
     )
     shown = [*shown_facts(hit.fact for hit in report.hits), *map(_shown, report.passages)]
-    reach.service.told.note_search(shown, agent_id=chosen.id, session_id=None, user_id=account)
+    reply = Reply(at=utc_now(), kind="search", agent_id=chosen.id, session_id=None, user_id=account)
+    reach.service.told.notes.add(make_note(reply, found=shown))
     return SearchDocument(
         queries=list(report.queries),
         recipe=report.recipe,
@@ -395,7 +395,8 @@ async def list_told(
             keys=[memory] if memory else None,
             limit=None if cursor else limit + 1,
         )
-        return page(replies, lambda one: (one.at, one.id), reply_document, limit, cursor)
+        shown = partial(ReplyDocument.model_validate, from_attributes=True)
+        return page(replies, lambda one: (one.at, one.id), shown, limit, cursor)
 
     return await in_thread(read)
 
@@ -410,27 +411,11 @@ async def read_told(reply_id: Named, reach: Reading) -> ToldDocument:
     def read() -> ToldDocument:
         caller = reach.caller
         found = reach.service.told.replies(reply_id=reply_id) if is_id(reply_id) else []
-        if not found or not caller.may_reach_agent(found[0].agent_id):
-            raise NotFoundError("reply not found")
-        if caller.user_id is not None and found[0].user_id not in caller.accounts:
+        is_own = caller.user_id is None or (found and found[0].user_id in caller.accounts)
+        if not (found and is_own and caller.may_reach_agent(found[0].agent_id)):
             raise NotFoundError("reply not found")
         told = reach.service.told.as_told(found[0], may_read=caller.may_read)
-        return ToldDocument(
-            reply=reply_document(told.reply),
-            items=[
-                ToldItemDocument(
-                    kind=one.kind,
-                    id=one.id,
-                    scope=one.scope.kind if one.scope else None,
-                    version=one.version,
-                    version_now=one.version_now,
-                    state=one.state,
-                    content=one.content,
-                )
-                for one in told.items
-            ],
-            context=told.context.xml,
-        )
+        return ToldDocument.model_validate(told, from_attributes=True)
 
     return await in_thread(read)
 

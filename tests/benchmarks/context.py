@@ -83,17 +83,7 @@ def _noted(name: str, store: SqliteStore, notes: list[Note]) -> Row:
     told._list_id.cache_clear()
     store.told.prune(data.NOW + timedelta(days=9))
     began = time.process_time()
-    made = [
-        make_note(
-            "context",
-            at=reply.at,
-            agent_id=reply.agent_id,
-            session_id=reply.session_id,
-            user_id=reply.user_id,
-            context=pack(items),
-        )
-        for reply, items in lists
-    ]
+    made = [make_note(reply, pack(items)) for reply, items in lists]
     store.told.add([note for note in made if note])
     spent = (time.process_time() - began) * 1000 / len(lists)
     size = statistics.mean(len(items) for _, items in lists)

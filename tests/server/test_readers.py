@@ -31,6 +31,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.ids import derived_id, utc_now
 from edenmem.models.scope import Scope
+from edenmem.models.told import Reply, Shown, make_note, pack
 from edenmem.settings.schema import ServerSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.server.town import (
@@ -74,6 +75,8 @@ WORDS = {
 }
 #: A session, and the word in its messages.
 SAID = {ALONE: "nutmeg", BOTH: "obsidian", HIS: "peridot", OTTOS: "quartz"}
+#: The notes of replies to users, which name the memory of all scopes.
+TOLD = {"c5" * 12: LENA, "c6" * 12: TOMAS, "c7" * 12: None}
 EVERY_WORD = frozenset((*WORDS.values(), *SAID.values()))
 
 _OF_MIRA = frozenset(word for scope, word in WORDS.items() if scope.agent_id == MIRA)
@@ -150,6 +153,22 @@ def fill(store: SqliteStore) -> None:
         ]  # fmt: skip
     results = store.changes.apply(change_set(*changes, at=now))
     assert all(result.ok for result in results)
+    items = [
+        *(Shown("text", "", 1, scope) for scope in WORDS),
+        *(Shown("reflection", _id(scope, "reflection"), 1, scope) for scope in WORDS),
+        *(
+            Shown("fact", _id(scope, "fact"), 1, scope)
+            for scope in WORDS
+            if scope.kind != "session"
+        ),
+    ]
+    for reply_id, user in TOLD.items():
+        reply = Reply(
+            id=reply_id, at=now, kind="chat", agent_id=MIRA, session_id=ALONE, user_id=user
+        )
+        note = make_note(reply, pack(items))
+        assert note is not None
+        store.told.add([note])
 
 
 _USERS = [None, "lena", "tomas", LENA, LENA_ON_DISCORD, TOMAS]
@@ -203,6 +222,10 @@ REQUESTS: dict[tuple[str, str], list[dict[str, Any]]] = {
         for session in _SESSIONS
         for each in _each(agent=_AGENTS, user=[None, "lena", "tomas"])
     ],
+    ("GET", "/api/told"): [
+        {"params": each} for each in _each(agent=_AGENTS, user=_USERS, limit=[200])
+    ],
+    ("GET", "/api/told/{reply_id}"): _memories({"reply_id": list(TOLD)}),
     ("GET", "/api/log"): [
         {"params": each} for each in _each(agent=_AGENTS, user=_USERS, limit=[200])
     ],

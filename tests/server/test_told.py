@@ -26,7 +26,7 @@ def test_a_chat_is_noted_with_the_turn_of_its_user(
     assert reply.message_id == door.messages(answer)[0].id
     told = door.service.told.as_told(reply)
     assert [item.id for item in told.items] == [fact.id]
-    assert told.context.xml in str(door.upstream.last.messages[0]["content"])
+    assert told.context in str(door.upstream.last.messages[0]["content"])
 
     headers = {"X-Edenmem-Store": "no"}
     again = door.chat("Who am I?", user="anna", memory_id="untold", headers=headers)

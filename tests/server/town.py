@@ -22,7 +22,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
-from edenmem.models.told import Shown, make_note, pack
+from edenmem.models.told import Reply, Shown, make_note, pack
 from edenmem.server.app import create_app
 from edenmem.settings.schema import SearchSettings, ServerSettings, Settings
 from edenmem.store.protocol.store import Store
@@ -136,12 +136,10 @@ def fill(store: Store) -> None:
     )  # fmt: skip
 
     items = [Shown("fact", id, 1, scope) for id, scope in ((LENAS_FACT, lena), (GROUP_FACT, group))]
-    note = make_note(
-        "chat", at=now, agent_id=MIRA, session_id=VISIT, user_id=LENA, context=pack(items)
-    )
+    reply = Reply(id=REPLY, at=now, kind="chat", agent_id=MIRA, session_id=VISIT, user_id=LENA)
+    note = make_note(reply, pack(items))
     assert note is not None
-    reply = msgspec.structs.replace(note.reply, id=REPLY)
-    store.told.add([msgspec.structs.replace(note, reply=reply)])
+    store.told.add([note])
 
 
 class Town:

@@ -9,11 +9,11 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.engine.history.descriptions import Section
 from edenmem.engine.scopes.references import Labels
 from edenmem.models.scope import Scope
-from edenmem.models.told import Reply, Sighting, text_key
+from edenmem.models.told import Reply, text_key
 from edenmem.text import ago, many
 
 if TYPE_CHECKING:
-    from edenmem.engine.context.told import Telling, ToldContext, ToldItem
+    from edenmem.engine.context.told import Telling, ToldContext
 
 #: Maximum number of sessions in a note.
 _SESSIONS = 5
@@ -28,39 +28,41 @@ def key_of(target_type: str, target_id: str, scope: Scope | None) -> str:
     return target_id if target_type in ("fact", "reflection") else ""
 
 
-def note_seen(run: Invocation, keys: Iterable[str]) -> None:
-    """Print who has seen memory with these keys, if anyone has."""
+def note_told(run: Invocation, keys: Iterable[str]) -> None:
+    """Print which sessions had memory with these keys, if any."""
     keys = [key for key in keys if key]
-    if keys and (seen := run.service.told.seen(keys)):
-        run.out.note(f"told before: {describe_seen(run, seen)}")
+    if keys and (told := run.service.told.tellings(keys)):
+        run.out.note(f"told before: {describe_told(run, told, versions=len(keys) == 1)}")
 
 
-def describe_seen(run: Invocation, seen: Sequence[Sighting]) -> str:
-    """Describe the sessions that have seen a memory, latest first."""
-    names = _names(run, seen)
+def describe_told(run: Invocation, told: Sequence[Telling], *, versions: bool = False) -> str:
+    """Describe the sessions that had a memory, latest first."""
+    names = _names(run, told)
+    found: dict[str, list[Telling]] = {}
+    for one in told:
+        found.setdefault(one.reply.session_id or one.reply.user_id or "", []).append(one)
     parts = []
-    for one in seen[:_SESSIONS]:
-        known = f"version {', '.join(map(str, one.versions))}" if one.versions else ""
-        facts = (known, many(one.replies, "reply", "replies"), ago(one.last_at))
-        parts.append(f"{_where(one, names)} ({', '.join(filter(None, facts))})")
-    if more := len(seen) - len(parts):
-        parts.append(f"{more} more")
-    return ", ".join(parts)
+    for some in list(found.values())[:_SESSIONS]:
+        known = ", ".join(map(str, sorted({one.version for one in some})))
+        count = many(len(some), "reply", "replies")
+        facts = (f"version {known}" if versions else "", count, ago(some[0].reply.at))
+        parts.append(f"{_where(some[0].reply, names)} ({', '.join(filter(None, facts))})")
+    more = len(found) - len(parts)
+    return ", ".join([*parts, *([f"{more} more"] if more else [])])
 
 
 def told_sections(run: Invocation, told: Sequence[Telling]) -> Iterator[Section]:
     """Yield the section of an origin that lists the replies that had the memory, if any."""
-    if not told:
-        return
-    names = _names(run, [one.reply for one in told])
-    lines = []
-    for one in told[:_SHOWN]:
-        reply, where = one.reply, _where(one.reply, names)
-        lines.append(f"{ago(reply.at)}, {reply.kind}, {where}: version {one.version} ({reply.id})")
-    if more := len(told) - len(lines):
-        lines.append(f"and {more:,} more; --json shows all")
-    lines.append("see one: edenmem context --as-told SESSION --reply REPLY")
-    yield Section("told", tuple(("  ", line) for line in lines))
+    names = _names(run, told)
+    lines = [
+        f"{ago(one.reply.at)}, {one.reply.kind}, {_where(one.reply, names)}:"
+        f" version {one.version} ({one.reply.id})"
+        for one in told[:_SHOWN]
+    ]
+    more = [f"and {len(told) - _SHOWN:,} more; --json shows all"] if len(told) > _SHOWN else []
+    hint = "see one: edenmem context --as-told SESSION --reply REPLY"
+    if lines:
+        yield Section("told", tuple(("  ", line) for line in [*lines, *more, hint]))
 
 
 def print_told(run: Invocation, told: ToldContext) -> None:
@@ -69,35 +71,30 @@ def print_told(run: Invocation, told: ToldContext) -> None:
 
 
 def _show(run: Invocation, told: ToldContext) -> None:
-    reply = told.reply
-    where = _where(reply, _names(run, [reply]))
-    run.out.document(told.context.xml)
+    reply, items = told.reply, told.items
+    where = _where(reply, run.service.scopes.labels(_owners(reply)))
+    run.out.document(told.context)
     run.out.note(f"told {ago(reply.at)}, {reply.kind}, {where}: reply {reply.id}")
-    others = [item for item in told.items if item.state != "same"]
+    others = [item for item in items if item.state != "same"]
     for item in others[:_SHOWN]:
-        run.out.note(_describe_item(run, item))
-    if len(others) > _SHOWN:
-        run.out.note(f"and {len(others) - _SHOWN} more; --json shows all")
-    same = len(told.items) - len(others)
-    run.out.note(f"{many(len(told.items), 'item')}, {same} unchanged since")
+        now = f", now version {item.version_now}" if item.version_now else ""
+        what = f"{item.kind} {item.id}".strip()
+        run.out.note(f"{what}: version {item.version}, {item.state} since{now}")
+    run.out.note(f"{many(len(items), 'item')}, {len(items) - len(others)} unchanged since")
 
 
-def _describe_item(run: Invocation, item: ToldItem) -> str:
-    if item.scope is None:
-        return f"{item.kind}: forgotten"
-    what = run.service.scopes.labels([item.scope]).full(item.scope) if not item.id else item.id
-    now = f", now version {item.version_now}" if item.state == "changed" else ""
-    return f"{item.kind} {what}: version {item.version}, {item.state} since{now}"
-
-
-def _names(run: Invocation, owners: Sequence[Reply | Sighting]) -> Labels:
+def _names(run: Invocation, told: Sequence[Telling]) -> Labels:
     """Load the names of the sessions and users of replies."""
-    sessions = [Scope.session(one.agent_id, one.session_id) for one in owners if one.session_id]
-    return run.service.scopes.labels([*sessions, *(one.user_id for one in owners if one.user_id)])
+    return run.service.scopes.labels([each for one in told for each in _owners(one.reply)])
 
 
-def _where(one: Reply | Sighting, names: Labels) -> str:
+def _owners(reply: Reply) -> list[Scope | str]:
+    session = [Scope.session(reply.agent_id, reply.session_id)] if reply.session_id else []
+    return [*session, *([reply.user_id] if reply.user_id else [])]
+
+
+def _where(reply: Reply, names: Labels) -> str:
     """Name the session, or the user, of a reply."""
-    if one.session_id:
-        return f"session {names[one.session_id]}"
-    return f"a search for {names[one.user_id]}" if one.user_id else "a search"
+    if reply.session_id:
+        return f"session {names[reply.session_id]}"
+    return f"a search for {names[reply.user_id]}" if reply.user_id else "a search"

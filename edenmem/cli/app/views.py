@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.app.told import key_of, note_seen
+from edenmem.cli.app.told import key_of, note_told
 from edenmem.cli.terminal.tables import Column, format_amount, format_cell, format_cost
 from edenmem.engine.history.descriptions import describe_doubt as describe_doubt
 from edenmem.engine.history.descriptions import describe_rejection
@@ -174,7 +174,7 @@ def print_edits(
             run.out.line(edit_line(report, verbs=verbs, target=target))
 
     run.out.report(reports, show, data=edit_data)
-    note_seen(run, map(_told_key, reports))
+    note_told(run, map(_told_key, reports))
     note_undo(run, reports)
 
 

@@ -17,7 +17,7 @@ from edenmem.engine.scopes.visibility import SessionView
 from edenmem.engine.search.searcher import Searcher
 from edenmem.models.host import Agent
 from edenmem.models.search import FactFilter
-from edenmem.models.told import Note, make_note, shown_facts
+from edenmem.models.told import Note, Reply, make_note, shown_facts
 
 #: Introduction of the context in a system message.
 _ABOUT_CONTEXT = (
@@ -133,28 +133,21 @@ class ChatMemory:
         now = self._runtime.clock()
         new = [hit.fact for hit in hits if f" {item(hit.fact.content)} (" not in context.xml]
         lines = "".join(f"{fact_line(fact, now)}\n" for fact in new)
-        note = None
-        if self._runtime.told.is_on:
-            note = make_note(
-                "chat",
-                at=now,
-                agent_id=asked.agent.id,
-                session_id=turn.session.id,
-                user_id=asked.user.id if asked.user else None,
-                message_id=turn.asked or None,
-                context=context.shown,
-                built_at=context.built_at,
-                found=shown_facts(new),
-            )
+        reply = Reply(
+            at=now,
+            kind="chat",
+            agent_id=asked.agent.id,
+            session_id=turn.session.id,
+            user_id=asked.user.id if asked.user else None,
+            message_id=turn.asked or None,
+            built_at=context.built_at,
+        )
+        note = make_note(reply, context.shown, shown_facts(new))
         return Added(
             context="" if context.xml == EMPTY else f"{_ABOUT_CONTEXT}\n{context.xml}",
             facts=lines and f"{_ABOUT_FACTS}\n<RetrievedMemories>\n{lines}</RetrievedMemories>",
-            note=note,
+            note=note if self._runtime.told.is_on else None,
         )
-
-    def note(self, note: Note) -> None:
-        """Note what a chat that is not stored was given."""
-        self._runtime.told.add(note)
 
     def _weighted(self, weight: float) -> Runtime:
         settings = self._runtime.settings

@@ -207,8 +207,17 @@ class ContextBuilder:
             known=standing.xml,
         )
         new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in standing.xml]
-        if told and self._told.is_on:
-            self._note(standing, new, speaker, is_stored)
+        if told:
+            user = standing.view.user
+            reply = Reply(
+                at=self._clock(),
+                kind="context",
+                agent_id=standing.agent.id,
+                session_id=standing.session.id if is_stored else None,
+                user_id=speaker or (user.id if user else None),
+                built_at=standing.built_at,
+            )
+            self._told.add(make_note(reply, standing.shown, shown_facts(new)))
         return self._report(standing, recalled, new, measured=measured)
 
     async def refresh(self, session: Session, agent: Agent) -> None:
@@ -223,43 +232,37 @@ class ContextBuilder:
         self,
         memories: Sequence[Fact | Reflection | Consolidation],
         found: Sequence[Fact],
-        *,
-        lines: Sequence[str],
+        missing: Sequence[str],
         reply: Reply,
-    ) -> ContextReport:
-        """Return the context of a reply from its memory. Blocks.
+    ) -> str:
+        """Return the XML of the context of a reply. Blocks.
 
         Args:
             memories: The memory as it was then, in order.
             found: The facts that a search found.
-            lines: Lines about what is missing.
+            missing: Descriptions of items that are gone.
             reply: The reply.
         """
-        facts = [each for each in memories if isinstance(each, Fact)]
         texts = {each.home: each for each in memories if isinstance(each, Consolidation)}
         pending = [each for each in memories if isinstance(each, Reflection)]
         whole = {
             scope: _Memory(
-                text=texts[scope].consolidated_content if scope in texts else "",
-                version=texts[scope].version if scope in texts else 0,
+                text=text.consolidated_content if text else "",
+                version=text.version if text else 0,
                 word_limit=0,
-                written_at=texts[scope].updated_at if scope in texts else None,
+                written_at=text.updated_at if text else None,
                 pending=tuple(each for each in pending if each.home == scope),
             )
             for scope in dict.fromkeys((*texts, *(each.home for each in pending)))
+            for text in [texts.get(scope)]
         }
         person = person_of(self._store, reply.user_id) if reply.user_id else None
-        xml = render_context(self._merge_accounts(whole, person), facts, now=reply.built_at)
-        xml = with_retrieved(xml, found, now=reply.at)
-        xml = with_part(xml, "Missing", "".join(f"{line}\n" for line in lines))
-        return ContextReport(
-            xml=xml,
-            parts=measure(xml, characters_per_token=self._characters_per_token),
-            scopes=tuple(dict.fromkeys(each.home for each in (*memories, *found))),
-            cached=False,
-            built_at=reply.built_at,
-            recall="off: not available for past contexts",
+        facts = [each for each in memories if isinstance(each, Fact)]
+        xml = render_context(
+            self._merge_accounts(whole, person), facts, now=reply.built_at or reply.at
         )
+        xml = with_retrieved(xml, found, now=reply.at)
+        return with_part(xml, "Missing", "".join(f"- {each}\n" for each in missing))
 
     def _report(
         self,
@@ -281,23 +284,6 @@ class ContextBuilder:
             failure=recalled.failure,
             queries=recalled.queries,
             usage=recalled.usage,
-        )
-
-    def _note(
-        self, standing: _StandingPart, new: Sequence[Fact], speaker: str | None, is_stored: bool
-    ) -> None:
-        user = standing.view.user
-        self._told.add(
-            make_note(
-                "context",
-                at=self._clock(),
-                agent_id=standing.agent.id,
-                session_id=standing.session.id if is_stored else None,
-                user_id=speaker or (user.id if user else None),
-                context=standing.shown,
-                built_at=standing.built_at,
-                found=shown_facts(new),
-            )
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -10,16 +10,14 @@ from typing import Literal
 import msgspec
 
 from edenmem.engine.context.builder import ContextBuilder
-from edenmem.engine.reports import ContextReport
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.errors import AmbiguousReference, NotFoundError
+from edenmem.errors import NotFoundError
 from edenmem.models.memory import Consolidation, Fact, Reflection
-from edenmem.models.scope import Scope
-from edenmem.models.told import Reply, Shown, ShownKind, Sighting
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.told import Reply, Shown, ShownKind
 from edenmem.store.protocol.store import Store
 
-_Logged = Fact | Reflection
-_Memory = _Logged | Consolidation
+_Memory = Fact | Reflection | Consolidation
 
 #: Longer numbers are IDs of replies.
 _DIGITS = 4
@@ -32,31 +30,31 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     version: int
 
 
-ItemState = Literal["same", "changed", "removed", "forgotten", "unknown"]
+ItemState = Literal["same", "changed", "removed", "forgotten"]
 
 
 class ToldItem(msgspec.Struct, frozen=True, kw_only=True):
     """An item of a reply, as it was then, and what happened to it since.
 
-    A forgotten item has only its kind. ``content`` is "" if the version is no longer kept, which
-    makes the ``state`` unknown. ``version_now`` is 0 if the memory was removed.
+    A forgotten item has only its kind. ``content`` is "" if the version is no longer kept.
+    ``version_now`` is 0 if the memory was removed.
     """
 
     kind: ShownKind
     id: str
+    scope: ScopeKind | None
     version: int
-    scope: Scope | None
-    content: str
     version_now: int
     state: ItemState
+    content: str
 
 
 class ToldContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply, its items, and the context as the agent saw it."""
+    """A reply, its items, and the context as the agent saw it, as XML."""
 
     reply: Reply
     items: tuple[ToldItem, ...]
-    context: ContextReport
+    context: str
 
 
 def find_tellings(store: Store, keys: Sequence[str]) -> list[Telling]:
@@ -73,45 +71,15 @@ def find_tellings(store: Store, keys: Sequence[str]) -> list[Telling]:
     ]
 
 
-def find_sightings(store: Store, keys: Sequence[str]) -> list[Sighting]:
-    """Return where memory with these keys was seen, in any version, latest first."""
-    found: dict[tuple[str, str | None, str | None], list[Telling]] = {}
-    for one in find_tellings(store, keys):
-        owner = one.reply.agent_id, one.reply.session_id, one.reply.user_id
-        found.setdefault(owner, []).append(one)
-    return [
-        Sighting(
-            agent_id=agent_id,
-            session_id=session_id,
-            user_id=user_id,
-            replies=len(tellings),
-            last_at=tellings[0].reply.at,
-            versions=tuple(sorted({one.version for one in tellings})) if len(keys) == 1 else (),
-        )
-        for (agent_id, session_id, user_id), tellings in found.items()
-    ]
-
-
 class ToldReader:
-    """Read the notes of what left the engine, and note searches. All functions block."""
+    """Read the notes of what left the engine. All functions block."""
 
     def __init__(self, runtime: Runtime, contexts: Callable[[], ContextBuilder]) -> None:
         self._store = runtime.store
         self._contexts = contexts
-        self._notes = runtime.told
+        self.notes = runtime.told
         self.replies = runtime.store.told.replies
-        self.seen = partial(find_sightings, runtime.store)
-        self.note_search = runtime.note_search
-
-    @property
-    def lost(self) -> int:
-        """Return how many notes could not be written by this process."""
-        return self._notes.lost
-
-    def tellings(self, key: str, *, version: int | None = None) -> list[Telling]:
-        """Return the replies that had a version of a memory, or any version, newest first."""
-        found = find_tellings(self._store, [key])
-        return [one for one in found if version in (None, one.version)]
+        self.tellings = partial(find_tellings, runtime.store)
 
     def find(self, session_id: str, wanted: str = "1") -> Reply:
         """Return a reply of a session.
@@ -122,133 +90,104 @@ class ToldReader:
 
         Raises:
             NotFoundError: there is no such reply.
-            AmbiguousReference: several IDs match.
         """
+        replies = self.replies(session_id=session_id)
         if wanted.isdigit() and len(wanted) <= _DIGITS:
-            found = self.replies(session_id=session_id, limit=int(wanted))
-            if not 0 < int(wanted) <= len(found):
-                raise NotFoundError(
-                    f"the session has {len(found)} noted replies, not {wanted}"
-                    if found
-                    else "nothing is noted of this session",
-                    hint="notes are kept for told.days, and only of what edenmem served",
-                )
-            return found[-1]
-        found = [one for one in self.replies(session_id=session_id) if one.id.startswith(wanted)]
-        if not found:
-            raise NotFoundError(f"the session has no noted reply {wanted!r}")
-        if len(found) > 1:
-            raise AmbiguousReference("reply", wanted, [one.id for one in found])
+            place = int(wanted) - 1
+            found = replies[place : place + 1] if place >= 0 else []
+        else:
+            found = [one for one in replies if one.id.startswith(wanted)]
+        if len(found) != 1:
+            raise NotFoundError(
+                f"no noted reply {wanted!r} of the session, which has {len(replies)}"
+                if not found
+                else f"{len(found)} replies of the session have IDs that start with {wanted!r}",
+                hint="notes are kept for told.days, and only of what edenmem served",
+            )
         return found[0]
 
     def as_told(
         self, reply: Reply, *, may_read: Callable[[Scope], bool] = lambda scope: True
     ) -> ToldContext:
-        """Return what an agent saw, from the versions in history.
+        """Return what an agent saw, from the versions in history and the log.
 
         Args:
             reply: The reply.
             may_read: Whether the reader may read a scope; other items are left out.
         """
         lists = self._store.told.lists(reply.lists)
-        context, found = (
-            [
-                (item, *self._read(item, reply.at))
-                for item in lists.get(list_id, ())
-                if item.scope is None or may_read(item.scope)
-            ]
-            for list_id in (reply.context, reply.found)
-        )
-        items = (*context, *found)
-        facts = [then for _, _, then in found if isinstance(then, Fact)]
-        passages = [each for each in found if not isinstance(each[2], Fact)]
+        items: list[ToldItem] = []
+        then: dict[str, list[_Memory]] = {"context": [], "found": []}
+        for place, memories in then.items():
+            for item in lists.get(getattr(reply, place), ()):
+                if item.scope is None:
+                    items.append(_item(item, None, None))
+                elif may_read(item.scope):
+                    now, was = self._read(item, item.scope, reply.at)
+                    items.append(_item(item, now, was))
+                    memories += [was] if was is not None else []
         return ToldContext(
             reply=reply,
-            items=tuple(_item(*each) for each in items),
+            items=tuple(items),
             context=self._contexts().rebuild(
-                [then for _, _, then in (*context, *passages) if then is not None],
-                facts,
-                lines=[_missing(item) for item, _, then in items if then is None],
-                reply=reply,
+                [*then["context"], *(one for one in then["found"] if not isinstance(one, Fact))],
+                [one for one in then["found"] if isinstance(one, Fact)],
+                [
+                    f"{one.kind}: {'no longer kept' if one.scope else one.state}"
+                    for one in items
+                    if not one.content
+                ],
+                reply,
             ),
         )
 
-    def _read(self, item: Shown, at: datetime) -> tuple[_Memory | None, _Memory | None]:
+    def _read(
+        self, item: Shown, scope: Scope, at: datetime
+    ) -> tuple[_Memory | None, _Memory | None]:
         """Return a memory as it is now, and as it was then; None if there is none."""
-        if item.scope is None:
-            return None, None
-        return self._text(item, item.scope) if item.kind == "text" else self._logged(item, at)
-
-    def _logged(self, item: Shown, at: datetime) -> tuple[_Logged | None, _Logged | None]:
-        """Return a fact or reflection as it is now, and as it was then; None if there is none."""
         memory = self._store.memory
-        kind: type[_Logged] = Fact if item.kind == "fact" else Reflection
-        read: Callable[[str], _Logged | None]
-        read = memory.fact if item.kind == "fact" else memory.reflection
-        now = read(item.id)
-        if _is_then(now, item, at):
-            return now, now
-        documents = (
-            msgspec.convert(document, kind)
-            for entry in self._store.log.audit(target_id=item.id)
-            for document in (entry.after, entry.before)
-            if document is not None and entry.target_type == item.kind
-        )
-        return now, next((one for one in documents if _is_then(one, item, at)), None)
-
-    def _text(self, item: Shown, scope: Scope) -> tuple[Consolidation | None, Consolidation | None]:
-        """Return a text as it is now, and as it was then; None if there is none."""
-        now = self._store.memory.consolidations([scope]).get(scope)
-        if now is not None and now.version == item.version:
-            return now, now
-        versions = self._store.history.versions("consolidation", "", scope=scope)
-        then = next((one for one in versions if one.version == item.version), None)
-        if then is None:
-            return now, None
-        return now, Consolidation(
-            id=then.target_id,
-            **scope.fields(),
-            consolidated_content=then.content,
-            version=then.version,
-            updated_at=then.at,
-        )
+        now: _Memory | None
+        past: Iterable[_Memory]
+        if item.kind == "text":
+            now = memory.consolidations([scope]).get(scope)
+            past = (
+                Consolidation(
+                    id=one.target_id,
+                    **scope.fields(),
+                    consolidated_content=one.content,
+                    version=one.version,
+                    updated_at=one.at,
+                )
+                for one in self._store.history.versions("consolidation", "", scope=scope)
+            )
+        else:
+            now = memory.fact(item.id) if item.kind == "fact" else memory.reflection(item.id)
+            kind: type[Fact | Reflection] = Fact if item.kind == "fact" else Reflection
+            past = (
+                msgspec.convert(document, kind)
+                for entry in self._store.log.audit(target_id=item.id)
+                for document in (entry.after, entry.before)
+                if document is not None and entry.target_type == item.kind
+            )
+        known = (one for one in (now, *past) if one is not None and one.version == item.version)
+        return now, next((one for one in known if _existed(one, at)), None)
 
 
-def _is_then(memory: _Logged | None, item: Shown, at: datetime) -> bool:
-    """Check whether a document is of the version that was shown, and of its time.
-
-    A fact that was restored has the same version with another time.
-    """
-    if memory is None or memory.version != item.version:
-        return False
-    return (memory.updated_at or memory.formed_at) <= at
-
-
-def content_of(memory: _Memory) -> str:
-    """Return the text of a memory."""
-    return memory.consolidated_content if isinstance(memory, Consolidation) else memory.content
+def _existed(memory: _Memory, at: datetime) -> bool:
+    """Check the time of a version: a fact that was restored has the same version twice."""
+    return isinstance(memory, Consolidation) or (memory.updated_at or memory.formed_at) <= at
 
 
 def _item(item: Shown, now: _Memory | None, then: _Memory | None) -> ToldItem:
-    state: ItemState = "unknown"
-    if item.scope is None:
-        state = "forgotten"
-    elif now is None:
-        state = "removed"
-    elif then is not None:
+    state: ItemState = "forgotten" if item.scope is None else "removed"
+    if now is not None:
         state = "same" if now.version == item.version else "changed"
     return ToldItem(
         kind=item.kind,
         id=item.id,
+        scope=item.scope.kind if item.scope else None,
         version=item.version,
-        scope=item.scope,
-        content=content_of(then) if then else "",
         version_now=now.version if now else 0,
         state=state,
+        content=getattr(then, "content", "") or getattr(then, "consolidated_content", ""),
     )
-
-
-def _missing(item: Shown) -> str:
-    """Return a line for an item whose content is gone."""
-    what = f"[{item.scope.kind}] {item.kind}" if item.scope else item.kind
-    return f"- {what}: {'no longer kept' if item.scope else 'forgotten'}"

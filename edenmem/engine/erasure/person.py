@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from edenmem.engine.context.told import Telling
 from edenmem.engine.erasure.reports import ForgetPlan, Mention
 from edenmem.engine.erasure.survey import find_subject
 from edenmem.engine.runtime.runtime import Runtime
@@ -25,7 +26,6 @@ from edenmem.models.host import Message, Session, User
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.records import StoredEntry
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.told import Sighting
 from edenmem.store.protocol.store import Store
 from edenmem.text import one_line
 
@@ -48,7 +48,7 @@ class PersonData(msgspec.Struct, frozen=True, kw_only=True):
     ``counts`` are what `forget` would remove, ``records`` those of the person's own scopes and
     reflections derived from them, by kind. ``mentions`` are memory elsewhere that names the person,
     or was learned from the person's messages. ``messages`` are all of the sessions without others,
-    and the person's own of other sessions. ``told`` are the sessions of others that have seen
+    and the person's own of other sessions. ``told`` are the replies to others that had
     memory of the person, ``replies`` the number of noted replies to the person. ``backups`` are the
     files of the backup folder with an ID of the person.
     """
@@ -60,7 +60,7 @@ class PersonData(msgspec.Struct, frozen=True, kw_only=True):
     mentions: tuple[Mention, ...]
     sessions: tuple[Session, ...]
     messages: tuple[Message, ...]
-    told: tuple[Sighting, ...]
+    told: tuple[Telling, ...]
     replies: int
     backups: tuple[str, ...]
     stays: tuple[str, ...]

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from edenmem.engine.context.told import Telling
 from edenmem.errors import EdenmemError
 from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Compaction, Passage, Subject, Traces
 from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope
-from edenmem.models.told import Sighting
 
 
 class RewritingRefused(EdenmemError):
@@ -120,7 +120,7 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     farthest first), ``mentions`` need decisions, ``stays`` lists what remains and why. ``former``
     are removed texts for probing, which are never printed, ``homes`` the scopes of removed facts.
     ``unreadable`` names the unreadable documents that may concern the subject. ``told`` are the
-    sessions of others that have seen some of the memory.
+    replies to others that had some of the memory.
     """
 
     subject: Subject
@@ -134,7 +134,7 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     homes: tuple[Scope, ...] = ()
     unreadable: tuple[str, ...] = ()
     begun_at: datetime | None = None  # of an interrupted run
-    told: tuple[Sighting, ...] = ()
+    told: tuple[Telling, ...] = ()
 
     @property
     def is_empty(self) -> bool:

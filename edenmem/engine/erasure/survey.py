@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 
 from edenmem.engine.access.tokens import find_tokens
-from edenmem.engine.context.told import find_sightings
+from edenmem.engine.context.told import Telling, find_tellings
 from edenmem.engine.erasure.mentions import MentionSurvey, may_concern, names_of
 from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_traces
 from edenmem.engine.erasure.reports import ForgetPlan, name_unreadable
@@ -24,7 +24,6 @@ from edenmem.models.host import Session
 from edenmem.models.ids import is_id
 from edenmem.models.memory import Held, Reflection
 from edenmem.models.scope import Scope
-from edenmem.models.told import Sighting
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
@@ -78,11 +77,12 @@ class Survey:
             told=tuple(self._told(traces)),
         )
 
-    def _told(self, traces: Traces) -> Iterator[Sighting]:
-        """Yield the sessions of others that have seen memory of the subject."""
+    def _told(self, traces: Traces) -> Iterator[Telling]:
+        """Yield the replies to others that had memory of the subject."""
         keys = [*traces.facts, *(scope.key for scope in traces.scopes)]
-        for one in find_sightings(self._store, keys):
-            if one.session_id not in traces.own and one.user_id not in traces.accounts:
+        for one in find_tellings(self._store, keys):
+            reply = one.reply
+            if reply.session_id not in traces.own and reply.user_id not in traces.accounts:
                 yield one
 
     def blocks(self, plan: ForgetPlan) -> tuple[str, ...]:

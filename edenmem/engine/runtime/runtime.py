@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from edenmem.models.ids import new_id, utc_now
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
     from edenmem.llm.protocol import LLM
-    from edenmem.models.told import Shown
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol.store import Store
@@ -69,28 +68,6 @@ class Runtime(msgspec.Struct, frozen=True, eq=False):
     def actor(self) -> Actor:
         """Return the author of changes in history and audit."""
         return self.find_actor()
-
-    def note_search(
-        self,
-        items: Sequence[Shown],
-        *,
-        agent_id: str,
-        session_id: str | None,
-        user_id: str | None,
-    ) -> None:
-        """Note what a search returned to an agent, in a session or outside of sessions."""
-        if self.told.is_on and items:
-            from edenmem.models.told import make_note
-
-            note = make_note(
-                "search",
-                at=self.clock(),
-                agent_id=agent_id,
-                session_id=session_id,
-                user_id=user_id,
-                found=items,
-            )
-            self.told.add(note)
 
     def for_actor(self, actor: Actor) -> Runtime:
         """Return a runtime with this actor."""

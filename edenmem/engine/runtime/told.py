@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
@@ -33,24 +34,22 @@ class Notes:
         self._store = store
         self.is_on = settings.told.days > 0 and not settings.store.read_only
         self.lost = 0
-        self._waiting: list[Note] = []
+        self._waiting: deque[Note] = deque()
         self._timer: Timer | None = None
-        self._lock = Lock()
         self._writing = Lock()
 
     def add(self, note: Note | None) -> None:
         """Keep a note, if there is one, and write it soon."""
         if note is None or not self.is_on:
             return
-        with self._lock:
-            if len(self._waiting) >= MOST:
-                self.lost += 1
-                return
-            self._waiting.append(note)
-            if self._timer is None:
-                self._timer = Timer(_PATIENCE, self.flush)
-                self._timer.daemon = True
-                self._timer.start()
+        if len(self._waiting) >= MOST:
+            self.lost += 1
+            return
+        self._waiting.append(note)
+        if self._timer is None:
+            self._timer = timer = Timer(_PATIENCE, self.flush)
+            timer.daemon = True
+            timer.start()
 
     def flush(self, *, is_last: bool = False) -> None:
         """Write the waiting notes; after a failure they wait for the next one. Blocks.
@@ -59,17 +58,13 @@ class Notes:
             is_last: Count notes that cannot be written as lost.
         """
         with self._writing:
-            with self._lock:
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer, batch, self._waiting = None, self._waiting, []
-            if not batch:
-                return
+            self._timer = None  # first: what comes now has a timer of its own
+            batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
             try:
-                self._store.told.add(batch)
+                if batch:
+                    self._store.told.add(batch)
             except StoreError as error:
                 _log.warning("notes of replies are not written: %s", type(error).__name__)
-                with self._lock:
-                    kept = [] if is_last else batch[: MOST - len(self._waiting)]
-                    self.lost += len(batch) - len(kept)
-                    self._waiting[:0] = kept
+                kept = [] if is_last else batch
+                self.lost += len(batch) - len(kept)
+                self._waiting.extendleft(reversed(kept))

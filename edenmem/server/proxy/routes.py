@@ -282,7 +282,7 @@ class _Exchange:
         """
         self._is_forwarded = True
         if self._note is not None and not (self._recording and self._is_stored):
-            self._chats.memory.note(self._note)
+            self._state.service.told.notes.add(self._note)
         storing = self._proxy.background.start(self._store_turn())
         try:
             response = await self._proxy.upstream.send(

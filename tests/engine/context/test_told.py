@@ -154,12 +154,12 @@ class History:
         reader = self.service.told
         for key, texts in self.texts.items():
             saw = {s for s, xml in self.sent.values() if any(f"{t}" in xml for t in texts)}
-            found = {one.session_id for one in reader.seen([key])}
+            found = {one.reply.session_id for one in reader.tellings([key])}
             assert found == (set() if self.is_gone(key) else saw), (key, texts)
         gone = {text for key in self.texts if self.is_gone(key) for text in self.texts[key]}
         for reply_id, (session_id, sent) in self.sent.items():
             (reply,) = reader.replies(reply_id=reply_id)
-            then = reader.as_told(reply).context.xml
+            then = reader.as_told(reply).context
             told = [t for texts in self.texts.values() for t in texts if t in sent]
             assert [t for t in told if t in then] == [t for t in told if t not in gone]
             assert ("forgotten" in then) == any(t in gone for t in told)
@@ -202,7 +202,8 @@ async def test_searches_are_noted_by_session_or_by_user(cast: Cast) -> None:
     await (await service.memory_for("eve", user="anna")).search("owls")
     await service.search("owls", agent_id="eve", user_id="anna")  # an operator's
     service._runtime.told.flush()
-    seen = {(one.session_id, one.user_id) for one in service.told.seen([fact.id])}
+    found = [one.reply for one in service.told.tellings([fact.id])]
+    seen = {(one.session_id, one.user_id) for one in found}
     assert seen == {(cast.session.id, cast.anna.id), (None, cast.anna.id)}
 
 
@@ -247,7 +248,7 @@ async def test_notes_wait_for_the_store_and_are_counted_if_lost(
 async def test_a_reply_is_found_by_number_and_by_prefix(cast: Cast) -> None:
     service = service_of(cast.store)
     reader = service.told
-    with pytest.raises(NotFoundError, match="nothing is noted"):
+    with pytest.raises(NotFoundError, match="which has 0"):
         reader.find(cast.session.id)
     for content in ("Anna keeps owls.", "Anna has a boat."):
         add_fact(cast.store, cast.anna_scope, content)

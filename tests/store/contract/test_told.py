@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.models.told import Note, Shown, make_note, pack, text_key, unpack
+from edenmem.models.told import Note, Reply, Shown, make_note, pack, text_key, unpack
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import make_cast
 from tests.store.contract.conftest import ON_BOTH
@@ -30,16 +30,9 @@ def note(
     agent: str = AGENT,
     days: int = 0,
 ) -> Note:
-    made = make_note(
-        "chat",
-        at=NOW + timedelta(days=days),
-        agent_id=agent,
-        session_id=SESSION,
-        user_id=user,
-        message_id=new_id(),
-        context=pack(items),
-        found=found,
-    )
+    at = NOW + timedelta(days=days)
+    reply = Reply(at=at, kind="chat", agent_id=agent, session_id=SESSION, user_id=user)
+    made = make_note(reply, pack(items), found)
     assert made is not None
     return made
 
@@ -56,7 +49,7 @@ def test_a_list_comes_back_in_order(store: Store) -> None:
         both.reply.found: (COMMON,),
     }
     assert note(*items, user=BRUNO).lists.keys() < both.lists.keys()  # stored once
-    assert make_note("search", at=NOW, agent_id=AGENT, session_id=None, user_id=None) is None
+    assert make_note(both.reply) is None
 
 
 def test_replies_are_found_by_each_filter(store: Store) -> None:

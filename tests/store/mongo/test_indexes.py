@@ -44,7 +44,7 @@ from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter, Question
 from edenmem.models.switch import SwitchPhase, VectorSwitch
-from edenmem.models.told import Shown, make_note
+from edenmem.models.told import Reply, Shown, make_note
 from edenmem.store import protocol
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collections
@@ -264,9 +264,8 @@ def _use_everything(store: Store) -> None:
     messages = make_messages(session, 6)
     store.host.add_messages(session.id, messages)
     shown = Shown("fact", new_id(), 1, Scope.user(agent.id, user.id))
-    note = make_note(
-        "search", at=NOW, agent_id=agent.id, session_id=session.id, user_id=user.id, found=[shown]
-    )
+    reply = Reply(at=NOW, kind="search", agent_id=agent.id, session_id=session.id, user_id=user.id)
+    note = make_note(reply, found=[shown])
     assert note is not None
     store.told.add([note])
     store.told.lists(note.reply.lists)

@@ -11,7 +11,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.told import describe_seen
+from edenmem.cli.app.told import describe_told
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import EditorFile, find_editor, show_diff
 from edenmem.cli.terminal.files import open_report
@@ -284,7 +284,7 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
         [
             ("texts" if subject.kind == "fact" else "names", list(subject.names)),
             ("started", plan.begun_at),
-            ("told", describe_seen(run, plan.told) if plan.told else None),
+            ("told", describe_told(run, plan.told) if plan.told else None),
         ]
     )
     rows = [*plan.counts.items(), *(plan.conversations.items() if messages else ())]

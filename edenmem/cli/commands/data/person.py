@@ -10,7 +10,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.told import describe_seen
+from edenmem.cli.app.told import describe_told
 from edenmem.cli.commands.data.forget import (
     COUNTS,
     Learned,
@@ -61,7 +61,7 @@ def _show(run: Invocation, data: PersonData) -> None:
             ("accounts", [f"{each.username} ({each.id})" for each in data.accounts]),
             ("names", list(data.names)),
             ("sessions", [each.label for each in data.sessions]),
-            ("told", describe_seen(run, data.told) if data.told else None),
+            ("told", describe_told(run, data.told) if data.told else None),
             ("replies", f"{data.replies:,} noted" if data.replies else None),
             ("backups", list(data.backups)),
         ]

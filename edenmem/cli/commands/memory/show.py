@@ -95,7 +95,7 @@ def why(
     target = run.resolver.target(ref, ("fact", "scope"), removed=True)
     if target.scope is None:
         fact = run.service.history.fact_why(target.id)
-        told = run.service.told.tellings(fact.fact.id)
+        told = run.service.told.tellings([fact.fact.id])
         run.out.one(
             fact,
             lambda: print_fact_why(run, fact, told),
@@ -103,7 +103,8 @@ def why(
         )
     else:
         texts = run.service.history.text_why(target.scope, version)
-        told = run.service.told.tellings(text_key(target.scope), version=version)
+        told = run.service.told.tellings([text_key(target.scope)])
+        told = [one for one in told if version in (None, one.version)]
         run.out.report(
             texts,
             lambda: print_text_why(run, texts, told),

@@ -10,7 +10,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.told import key_of, note_seen
+from edenmem.cli.app.told import key_of, note_told
 from edenmem.cli.commands.memory.log import show_change, where
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
@@ -112,7 +112,7 @@ def undo_entry(
         return
     if not (run.out.is_data and (yes or dry_run)):
         _print_plan(run, plan, to_stdout=dry_run and not run.out.is_data)
-    note_seen(run, [_told_key(plan)])
+    note_told(run, [_told_key(plan)])
     if dry_run:
         _data(run, plan)
         return
@@ -186,7 +186,7 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
                 _print_force(run, run_id, planned, force)
 
         run.out.report(found, show_plan, data=_step_data)
-        note_seen(run, planned.keys)
+        note_told(run, planned.keys)
         planned.exit_if_refused()
         return
     if not yes:
@@ -209,7 +209,7 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
         _print_migration(run, run_id)
 
     run.out.report(found, show, data=_step_data)
-    note_seen(run, done.keys)
+    note_told(run, done.keys)
     done.exit_if_refused()
 
 
