@@ -134,7 +134,9 @@ def test_the_program_of_the_library_guide_runs(tmp_path: Path, person: dict[str,
     program = readme.blocks("python", readme.GUIDES / "library.md")[0]
     assert len(program.splitlines()) <= 40
     printed = run_script(f"python - <<'PROGRAM'\n{program}PROGRAM\n", tmp_path, person)
-    assert re.match(r"0\.\d\d Lena's workshop in Porto opens on 3 March\.\n<MemoryContext>", printed)
+    assert re.match(
+        r"0\.\d\d Lena's workshop in Porto opens on 3 March\.\n<MemoryContext>", printed
+    )
     assert "hives" in printed
 
 

@@ -47,7 +47,7 @@ def take(
     with ExitStack() as files:
         source = data if isinstance(data, Path) else source_of(data, name)
         found = convert(store, files, source, **defaults)
-        options = {"skip_bad": skip_bad, "dry_run": dry_run}
+        options: dict[str, Any] = {"skip_bad": skip_bad, "dry_run": dry_run}
         return Taken(
             survey=found.survey,
             facts=Importer(runtime).take(found.facts, allow_long=True, **options),

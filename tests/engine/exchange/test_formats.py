@@ -153,7 +153,7 @@ CLAUDE = [
 ]
 
 #: memory.jsonl of @modelcontextprotocol/server-memory 0.6.3 (src/memory/index.ts).
-GRAPH = [
+GRAPH: list[dict[str, Any]] = [
     {
         "type": "entity",
         "name": "Anna_Berg",
@@ -314,12 +314,17 @@ CHAT = [
 ]
 
 
+#: For tests of what is stored.
+BOTH = pytest.mark.parametrize("town", ["sqlite", "secantus"], indirect=True)
+
+
 @pytest.fixture
-def town(sqlite_store: Store) -> Store:
+def town(open_store: Callable[[str], Store], request: pytest.FixtureRequest) -> Store:
     """Return a store with the agent eve and the user anna."""
-    sqlite_store.host.add_agent(make_agent("eve"))
-    sqlite_store.host.add_user(make_user("anna"))
-    return sqlite_store
+    store = open_store(getattr(request, "param", "sqlite"))
+    store.host.add_agent(make_agent("eve"))
+    store.host.add_user(make_user("anna"))
+    return store
 
 
 def lines(items: list[Any]) -> str:
@@ -364,6 +369,7 @@ def test_a_file_is_recognized_also_compressed(data: str, kind: FileKind) -> None
     assert kind_of(source_of("\ufeff" + data)) is kind
 
 
+@BOTH
 def test_chatgpt_gives_the_branch_that_it_shows(town: Store) -> None:
     taken = take(town, json.dumps(CHATGPT), user="anna")
     assert spoken(town, "chatgpt-65e7-c1") == [
@@ -473,6 +479,7 @@ def test_the_knowledge_graph_of_mcp(town: Store) -> None:
     assert take(town, lines(GRAPH), user="anna").facts.counts == {"fact": {"same": 3}}
 
 
+@BOTH
 def test_an_agent_file_of_letta(town: Store) -> None:
     taken = take(town, json.dumps(LETTA), user="anna")
     assert {fact.content for fact in facts_of(town)} == {"Name: Anna", "Lives in Porto"}
@@ -492,6 +499,7 @@ def test_an_agent_file_of_letta(town: Store) -> None:
     assert expected.items() <= taken.survey.left_out.items()
 
 
+@BOTH
 def test_a_backup_of_openmemory(town: Store) -> None:
     for data in (
         json.dumps(OPENMEMORY, indent=2),
@@ -565,6 +573,9 @@ def test_notes_are_split_into_statements(town: Store, tmp_path: Path) -> None:
     assert take(town, vault, user="anna").survey.left_out["duplicates"] == 5
 
 
+ODD: tuple[Any, ...] = (None, 1, "x", [], [[1]], {}, {"a": {}})
+
+
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the path of each value within a value."""
     if not isinstance(value, dict | list):
@@ -591,7 +602,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 )
 def test_values_of_another_type_never_break_the_import(town: Store, example: Any) -> None:
     for path in places(example):
-        for new in (None, 1, "x", [], [[1]], {}, {"a": {}}):
+        for new in ODD:
             data = json.dumps(changed(example, path, new))
             with ExitStack() as opened:
                 source = source_of(data)

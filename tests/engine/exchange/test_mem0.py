@@ -205,7 +205,7 @@ def test_a_large_file_is_read_incrementally() -> None:
     assert source.rewind() is source.rewind()
     next(items := documents.read_items(source))
     assert source._raw.tell() < len(raw) / 20
-    items.close()
+    del items
 
 
 def test_the_next_import_completes_a_killed_one(
