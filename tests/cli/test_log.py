@@ -264,8 +264,11 @@ def test_a_sealed_log_shows_changes_and_its_receipt_needs_no_database(
     own: Inside, cli: Cli
 ) -> None:
     file, receipt_file = cli.cwd / "seals.jsonl", cli.cwd / "r.json"
+    assert own.json("log", "verify", "--file", str(file))[0]["unsealed"] == 11
+    own("backup", str(cli.cwd / "backups")).ok()  # seals the log too
+    assert own.json("log", "verify", "--file", str(file))[0]["unwritten"] == 1
     sealed = own("log", "seal", "--file", str(file)).ok()
-    assert "sealed now  11 entries" in sealed.out
+    assert "sealed      11 entries" in sealed.out
     own(
         "forget",
         "--user",

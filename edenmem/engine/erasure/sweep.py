@@ -88,7 +88,8 @@ class Sweep:
                             why=why,
                         )
         yield from self._rewritten(forgettings, since)
-        yield from self._restored(blocks)
+        if self._recent is None:  # it counts all scopes
+            yield from self._restored(blocks)
         closed = [each.closed_at for each in forgettings if each.closed_at is not None]
         if closed and self._agent_id is None and max(closed) >= since:
             cached = self._store.erasure.find_old_contexts(since=since, before=max(closed))

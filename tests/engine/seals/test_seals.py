@@ -215,6 +215,37 @@ def _expect(history: History, id: str) -> None:
     assert any(each.entry == id for each in problems), (id, problems)
 
 
+def test_changed_seals_are_found_and_new_ones_differ_from_the_file(tmp_path: Path) -> None:
+    history = History(1, tmp_path / "seals.jsonl")
+    for _ in range(3):
+        history.write()
+        history.clock.advance(minutes=5)
+        history.seal()
+    kept, log = list(history.log.kept), history.log
+    first, second, third = kept
+    inserted = (*second.entries, first.entries[0])
+    changed = [
+        [msgspec.structs.replace(first, entries=first.entries[::-1]), second, third],
+        [first, msgspec.structs.replace(second, entries=inserted), third],
+        [first, msgspec.structs.replace(second, entries=second.entries[1:]), third],
+        [first, msgspec.structs.replace(second, at=first.at), third],
+        [first, msgspec.structs.replace(third, number=2, previous=first.hash)],
+        [second, third],
+    ]
+    for log.kept in changed:
+        assert len(log.kept[0].entries) > 1
+        assert history.sealer.verify("").problems, log.kept
+    # All seals made anew over a changed log agree with it, but not with the file.
+    id = first.entries[0].id
+    log.entries[id] = msgspec.structs.replace(log.entries[id], reason="another")
+    log.kept = []
+    history.sealer.seal("")
+    assert not history.sealer.verify("").problems
+    assert history.sealer.verify(history.file).problems
+    with pytest.raises(ConflictError):
+        history.seal()
+
+
 def test_a_merkle_path_leads_from_each_leaf_to_the_root() -> None:
     for size in range(1, 20):
         leaves = [f"{number:032x}" for number in range(size)]

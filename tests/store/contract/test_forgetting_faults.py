@@ -18,6 +18,7 @@ from edenmem.engine.erasure.reports import (
     MentionDecision,
     MentionMode,
 )
+from edenmem.engine.seals.sealer import Sealer
 from edenmem.errors import StoreError
 from edenmem.models.backup import RecordKind, StoredMessage
 from edenmem.models.changes import AddFact, RemoveFact, merge_reason
@@ -41,6 +42,7 @@ from tests.support.formations import Steps
 from tests.support.leak import SECRET, make_leak, revise
 from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, applied, consolidate
+from tests.support.runtime import make_runtime
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +75,7 @@ def _prepared(town: Town) -> None:
         counts={},
         now=NOW,
     )
+    Sealer(make_runtime(town.store)).seal()
 
 
 def _forget(store: Any) -> ForgetReport:
@@ -106,6 +109,9 @@ def _nothing_left(store: Any) -> None:
     (kept,) = store.erasure.forgettings()
     assert kept.closed_at is not None
     assert sum(1 for entry in store.log.audit() if entry.action == "forget") == 1
+    sealer = Sealer(make_runtime(store))
+    sealer.seal()
+    assert not sealer.verify().problems
 
 
 # -- single facts ----------------------------------------------------------------------------------
