@@ -16,12 +16,18 @@ from typing import Literal
 import msgspec
 
 from edenmem.engine.edits.editor import Editor, make_edit
-from edenmem.engine.exchange.folders import FileProblem, FolderFile, Item, read_files
+from edenmem.engine.exchange.folders import (
+    FileProblem,
+    FolderFile,
+    Item,
+    fields_text,
+    read_files,
+)
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import EdenmemError, UnavailableError
 from edenmem.models.ids import as_utc
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import NO_FIELDS, Fact, FactFields, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
@@ -49,13 +55,26 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     before: str = ""
     after: str = ""
+    old_fields: FactFields = NO_FIELDS
+    fields: FactFields = NO_FIELDS
     line: int | None = None
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Return what is shown before and after: the texts, and the fields if they change."""
+        if self.fields == self.old_fields:
+            return self.before, self.after
+        old, new = (
+            "" if fields == NO_FIELDS else f" {fields_text(fields)}"
+            for fields in (self.old_fields, self.fields)
+        )
+        return f"{self.before}{old}", f"{self.after}{new}"
 
     @property
     def freed(self) -> tuple[Scope, str] | None:
         """Return the text of a fact that other facts of its scope may then have."""
-        has_text = self.target == "fact" and bool(self.before)
-        return (self.scope, self.before.strip()) if has_text else None
+        changes = self.target == "fact" and self.before not in ("", self.after)
+        return (self.scope, self.before.strip()) if changes else None
 
 
 def order_edits(edits: Iterable[Edit]) -> tuple[list[Edit], list[Edit]]:
@@ -228,15 +247,15 @@ class _Planner:
         self, file: FolderFile, target: Target, item: Item, stored: Fact | Reflection
     ) -> None:
         text = _tidy(item.content)
-        if text == _tidy(stored.content):
+        fields = _fields_of(stored)
+        if (text, item.fields) == (_tidy(stored.content), fields):
             return
         if not text:
             self._problem(file, "empty item; remove the line to delete it", item.line)
         elif stored.version == item.version:
-            self.edits.append(
-                self._edit("edit", file, target, item, before=stored.content, after=text)
-            )
-        elif text not in self._versions(target, item):
+            edit = self._edit("edit", file, target, item, before=stored.content, after=text)
+            self.edits.append(msgspec.structs.replace(edit, old_fields=fields))
+        elif (text, item.fields) not in self._versions(target, item):
             self._conflict(
                 file,
                 f"{target} {item.id} is now at version {stored.version}, not {item.version}",
@@ -245,24 +264,28 @@ class _Planner:
 
     def _absent(self, file: FolderFile, target: Target, item: Item) -> None:
         """Report an edited item that is not in the scope."""
-        if _tidy(item.content) in self._versions(target, item):
+        if (_tidy(item.content), item.fields) in self._versions(target, item):
             return  # unedited, but deleted or consolidated meanwhile
         if target == "fact" and self._store.memory.fact(str(item.id)) is not None:
             self._problem(file, f"fact {item.id} belongs to another scope", item.line)
             return
         self._conflict(file, f"{target} {item.id} no longer exists", item.line)
 
-    def _versions(self, target: Target, item: Item) -> set[str]:
-        """Return the texts of the entry in the version that the file has."""
+    def _versions(self, target: Target, item: Item) -> list[tuple[str, FactFields]]:
+        """Return the texts and fields of the entry in the version that the file has."""
         if target == "fact":
             history = self._store.history.versions("fact", str(item.id))
-            return {_tidy(entry.content) for entry in history if entry.version == item.version}
+            return [
+                (_tidy(entry.content), entry.fields)
+                for entry in history
+                if entry.version == item.version
+            ]
         known = self._store.memory.reflection(str(item.id))
         texts = {_tidy(known.content)} if known and known.version == item.version else set()
         for entry in self._store.log.audit(target_id=str(item.id)):
             if entry.before and entry.before.get("version") == item.version:
                 texts.add(_tidy(str(entry.before.get("content", ""))))
-        return texts
+        return [(text, NO_FIELDS) for text in texts]
 
     def _plan_deletion(
         self, file: FolderFile, target: Target, stored: Fact | Reflection, since: datetime | None
@@ -308,6 +331,7 @@ class _Planner:
             version=item.version,
             before=before,
             after=after,
+            fields=item.fields,
             line=item.line,
         )
 
@@ -316,6 +340,10 @@ class _Planner:
 
     def _problem(self, file: FolderFile, reason: str, line: int | None = None) -> None:
         self.problems.append(FileProblem(path=file.path, reason=reason, line=line))
+
+
+def _fields_of(memory: Fact | Reflection) -> FactFields:
+    return memory.fields if isinstance(memory, Fact) else NO_FIELDS
 
 
 def _tidy(text: str) -> str:
@@ -370,7 +398,9 @@ async def apply_edits(
 def _apply_edit(edit: Edit, allow_long: bool, editor: Editor) -> EditReport:
     match edit.action, edit.target:
         case "add", "fact":
-            return editor.add_fact(edit.scope, edit.after, allow_long=allow_long, reason=_REASON)
+            return editor.add_fact(
+                edit.scope, edit.after, fields=edit.fields, allow_long=allow_long, reason=_REASON
+            )
         case "add", "reflection":
             return editor.add_reflection(
                 edit.scope, edit.after, allow_long=allow_long, reason=_REASON
@@ -380,6 +410,7 @@ def _apply_edit(edit: Edit, allow_long: bool, editor: Editor) -> EditReport:
                 edit.id,
                 edit.after,
                 expected_version=edit.version,
+                fields=edit.fields,
                 allow_long=allow_long,
                 reason=_REASON,
             )

@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from edenmem.engine.edits.fields import check_fields
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.exchange.files import (
     PARTIAL,
@@ -39,7 +40,7 @@ from edenmem.engine.scopes.references import load_labels
 from edenmem.engine.sessions.people import People
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import derived_id, is_id
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import NO_FIELDS, Fact, FactFields, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.settings.paths import is_private
@@ -58,7 +59,8 @@ FILES: dict[Content, str] = {
 _LONGEST_HEAD, _LONGEST_FILE = 8_000, 20_000_000
 HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(
-    r"(?:\A|[ \t])<!-- ([0-9a-f]{24}) v(\d{1,9})( private)?(?: unconfirmed)? -->[ \t]*\Z"
+    r"(?:\A|[ \t])<!-- ([0-9a-f]{24}) v(\d{1,9})( private)?(?: unconfirmed)?(?: (\{.*\}))? -->"
+    r"[ \t]*\Z"
 )
 _KEYS = {
     "edenmem": int,
@@ -87,6 +89,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     private: bool = False
     unconfirmed: bool = False
+    fields: FactFields = NO_FIELDS
     line: int = 0
 
 
@@ -134,7 +137,13 @@ def _render_item(item: Item) -> str:
     lines = [f"- {first}", *(f"  {line}" if line else "" for line in others)]
     private = " private" if item.private else ""
     doubt = " unconfirmed" if item.unconfirmed else ""
-    return "\n".join(lines) + f" <!-- {item.id} v{item.version}{private}{doubt} -->"
+    fields = f" {fields_text(item.fields)}" if item.fields != NO_FIELDS else ""
+    return "\n".join(lines) + f" <!-- {item.id} v{item.version}{private}{doubt}{fields} -->"
+
+
+def fields_text(fields: FactFields) -> str:
+    """Return the fields of a fact as JSON that does not end a comment."""
+    return msgspec.json.encode(fields).decode().replace(">", "\\u003e")
 
 
 def parse(text: str) -> Page | None:
@@ -214,8 +223,17 @@ def _read(rows: list[str], line: int) -> Item:
         id=mark[1],
         version=int(mark[2]),
         private=mark[3] is not None,
+        fields=_read_fields(mark[4], line) if mark[4] else NO_FIELDS,
         line=line,
     )
+
+
+def _read_fields(text: str, line: int) -> FactFields:
+    try:
+        return check_fields(msgspec.json.decode(text, type=FactFields))
+    except (msgspec.MsgspecError, ValueError, UsageError) as error:
+        reason = error.message if isinstance(error, UsageError) else str(error)
+        raise InputError(f"invalid fields of a fact: {reason}", line=line) from error
 
 
 def owner_head(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -428,6 +446,7 @@ def _build_page(
                 version=one.version,
                 private=one.private,
                 unconfirmed=bool(one.unconfirmed),
+                fields=one.fields if isinstance(one, Fact) else NO_FIELDS,
             )
             for one in memories
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from edenmem.memory.facts import KEY_TAKEN
 from edenmem.models.backup import LoadResult, LoadStatus, Record, RecordKind, compare_records
 from edenmem.models.memory import Consolidation, Fact
 from edenmem.models.scope import Scope
@@ -38,6 +39,9 @@ class RecordRows(Protocol):
 
     def twins(self, facts: Sequence[Fact]) -> Mapping[tuple[Scope, str], str]:
         """Return the stored facts with these scopes and hashes."""
+
+    def taken_keys(self, facts: Sequence[Fact]) -> set[tuple[Scope, str | None]]:
+        """Return which keys of these facts stored facts of their scopes have."""
 
     def obstacles(self, kind: RecordKind, records: Sequence[Any]) -> Mapping[int, str]:
         """Return the positions of new records that the store cannot hold, with the reason."""
@@ -100,6 +104,8 @@ def _repeated(
     named = kind in (RecordKind.AGENT, RecordKind.USER)
     names = rows.taken_names(kind, [record.username for record in new]) if named else set[str]()
     twins = dict(rows.twins(new)) if kind is RecordKind.FACT else {}
+    keyed = [fact for fact in new if kind is RecordKind.FACT and fact.key is not None]
+    keys = rows.taken_keys(keyed) if keyed else set()
     first: dict[Any, Record] = {}
     for place, record in zip(places, new, strict=True):
         key = record_key(kind, record)
@@ -111,10 +117,13 @@ def _repeated(
             answers[place] = LoadResult(
                 status=LoadStatus.SAME, detail=f"the scope has the same fact: {twin}"
             )
+        elif kind is RecordKind.FACT and (record.home, record.key) in keys:
+            answers[place] = refuse(f"{KEY_TAKEN}: {record.key!r}")
         else:
             first[key] = record
             if named:
                 names.add(record.username)
             elif kind is RecordKind.FACT:
                 twins[record.home, record.hash] = record.id
+                keys |= set() if record.key is None else {(record.home, record.key)}
     return answers

@@ -245,6 +245,25 @@ def test_a_minimal_line_becomes_an_audited_change(town: Store) -> None:
     assert imported(town, bare).counts == {"fact": {"same": 1}}
 
 
+def test_a_line_sets_the_fields_of_a_fact(town: Store) -> None:
+    fields = {
+        "scope": "agent",
+        "key": "k",
+        "tags": ["home"],
+        "metadata": {"by": "mem0"},
+        "expires_at": "2099-01-01T00:00:00Z",
+        "value": {"n": 1},
+    }
+    assert imported(town, line(**fields)).counts == {"fact": {"added": 1}}
+    changed = line(**{**fields, "content": "Tea is cold.", "tags": ["kitchen"]})
+    assert imported(town, changed).differing == 1, "the key names the same fact"
+    assert imported(town, changed, on_conflict="replace").counts == {"fact": {"replaced": 1}}
+    (fact,) = facts(town)
+    assert (fact.content, fact.key, fact.tags) == ("Tea is cold.", "k", ("kitchen",))
+    assert (fact.metadata, fact.value) == ({"by": "mem0"}, {"n": 1})
+    assert imported(town, line(scope="agent", value={"n": "x" * 20_000}), skip_bad=True).failed == 1
+
+
 def test_a_file_may_add_the_owners_its_lines_name(sqlite_store: Store) -> None:
     whole = (
         '{"type": "agent", "username": "eve"}\n{"type": "user", "username": "anna"}\n'

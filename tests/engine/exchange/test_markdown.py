@@ -30,6 +30,7 @@ from edenmem.models.changes import (
     ReviseFact,
     WriteConsolidation,
 )
+from edenmem.models.memory import FactFields
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
@@ -123,6 +124,32 @@ def test_a_folder_is_readable_and_stable(sqlite_store: Store, scope: Scope, tmp_
     assert {p.stat().st_mode & 0o777 for p in one.rglob("*.md")} == {0o600}
     plan, _ = take(sqlite_store, one, delete=True)
     assert (plan.edits, plan.conflicts, plan.problems, plan.files) == ((), (), (), 3)
+
+
+def test_fields_are_kept_and_edited_beside_the_text(
+    sqlite_store: Store, scope: Scope, tmp_path: Path
+) -> None:
+    fields = FactFields(key="a-->b", tags=("home",), metadata={"note": "two\nlines"}, value={})
+    fact = add_fact(sqlite_store, scope, "Anna rows.", **msgspec.structs.asdict(fields))
+    folder = export(sqlite_store, tmp_path / "one")
+    plan, _ = take(sqlite_store, folder, delete=True)
+    assert (plan.edits, plan.conflicts, plan.problems) == ((), (), ())
+    change(folder, "facts.md", '"home"', '"water","boats"')
+    plan, report = take(sqlite_store, folder)
+    (edit,) = plan.edits
+    assert edit.shown[0].startswith('Anna rows. {"key":"a--\\u003eb"')
+    assert report.done == 1
+    now = sqlite_store.memory.fact(fact.id)
+    assert now is not None
+    assert now.fields == msgspec.structs.replace(fields, tags=("water", "boats"))
+    assert now.version == 2
+    plan, _ = take(sqlite_store, folder)
+    assert (plan.edits, plan.conflicts) == ((), ()), "the edit is made already"
+    change(folder, "facts.md", '"boats"', '" "')
+    plan, _ = take(sqlite_store, folder)
+    assert [problem.reason for problem in plan.problems] == [
+        "line 14: invalid fields of a fact: tag is empty, or has line breaks or outer spaces: ''"
+    ]
 
 
 def test_doubt_is_marked_beside_the_text(sqlite_store: Store, scope: Scope, tmp_path: Path) -> None:

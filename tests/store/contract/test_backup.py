@@ -24,7 +24,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.formation import CallUsage, Decision, UsageEntry
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, FactFields
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
 from tests.support.backup import dump
@@ -105,6 +105,15 @@ def vectored(scope: Scope, content: str) -> Fact:
 
 def _live(store: Store, scope: Scope) -> None:
     facts = [vectored(scope, f"fact {n}") for n in range(4)]
+    facts[3] = facts[3].with_fields(
+        FactFields(
+            key="mem0/1",
+            tags=("home",),
+            metadata={"by": "mem0"},
+            expires_at=LATER,
+            value={"n": [1, None, 2.5], "big": 2**40},
+        )
+    )
     thoughts = [make_reflection(scope, f"thought {n}") for n in range(4)]
     same = {"scope": scope, "at": NOW}
     store.changes.apply(

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
+from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AddFact, ChangeStatus, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import NO_FIELDS, Fact, FactFields
@@ -79,6 +80,19 @@ def test_a_key_is_unique_in_its_scope(store: Store) -> None:
     results = store.changes.apply(change_set(taken, moved))
     assert [each.status for each in results] == [ChangeStatus.CONFLICT] * 2
     applied(store, revise(one, FactFields(key="j")), msgspec.structs.replace(moved, id=new_id()))
+
+
+def test_a_backup_takes_no_key_from_another_fact(store: Store) -> None:
+    known = add(store, "one", FactFields(key="k"))
+    records = [
+        make_fact(SCOPE, text, key=key) for text, key in (("x", "k"), ("y", "j"), ("z", "j"))
+    ]
+    for dry_run in (True, False):
+        answers = store.walk.load(RecordKind.FACT, records, dry_run=dry_run)
+        assert [each.status for each in answers] == ["refused", "added", "refused"]
+        assert "has that key" in answers[0].detail
+    facts = store.memory.facts(FactFilter(scopes=(SCOPE,)))
+    assert {fact.id for fact in facts} == {known.id, records[1].id}
 
 
 def test_a_repeated_sentence_does_not_expire(store: Store) -> None:

@@ -465,7 +465,8 @@ def _show_edit(run: Invocation, edit: Edit) -> None:
         show_diff(run.out, edit.before, edit.after, old=old, new=new, to_stdout=True)
         return
     color = run.out.is_colored(sys.stdout)
-    for sign, text, code in (("-", edit.before, "31"), ("+", edit.after, "32")):
+    before, after = edit.shown
+    for sign, text, code in (("-", before, "31"), ("+", after, "32")):
         for line in printable(text).splitlines():
             run.out.line(style(f"{sign} {line}", code, color))
 

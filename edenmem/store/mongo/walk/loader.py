@@ -27,6 +27,7 @@ from edenmem.models.host import Message
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
 from edenmem.store.common.loading import ADDED, BY_SCOPE, SAME, load_records, refuse
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
@@ -188,6 +189,14 @@ class RecordLoader:
             (scope, hash): fact.id
             for scope, wanted in hashes.items()
             for hash, fact in self._memory.facts_by_hashes(scope, wanted).items()
+        }
+
+    def taken_keys(self, facts: Sequence[Fact]) -> set[tuple[Scope, str | None]]:
+        """See `RecordRows.taken_keys`."""
+        return {
+            (fact.home, fact.key)
+            for fact in facts
+            if any(self._memory.facts(FactFilter(scopes=(fact.home,), key=fact.key), limit=1))
         }
 
     def obstacles(self, kind: RecordKind, records: Sequence[Any]) -> dict[int, str]:

@@ -17,6 +17,7 @@ from edenmem.store.sqlite.core.codec import Row, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, json_array
 from edenmem.store.sqlite.host.rows import AGENT, USER, agent_from, user_from
 from edenmem.store.sqlite.memory import log
+from edenmem.store.sqlite.memory.facts import fact_with_key
 
 _COUNTS = ("facts", "reflections", "pending")
 
@@ -142,11 +143,7 @@ class StateLoader:
     def _keys(self) -> dict[tuple[Scope, str], str | None]:
         found: dict[tuple[Scope, str], str | None] = dict.fromkeys(self._needs.keys)
         for scope, key in found:
-            row = self._db.execute(
-                "SELECT id FROM facts WHERE scope_id = ? AND key = ?",
-                (self.numbers.get(scope), key),
-            ).fetchone()
-            found[scope, key] = row[0] if row else None
+            found[scope, key] = fact_with_key(self._db, self.numbers.get(scope), key)
         return found
 
     def _buffer(self, scope: Scope) -> dict[str, datetime]:

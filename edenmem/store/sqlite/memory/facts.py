@@ -83,6 +83,16 @@ def fact_with_hash(connection: sqlite3.Connection, scope_id: int, digest: str) -
     return row[0] if row else None
 
 
+def fact_with_key(
+    connection: sqlite3.Connection, scope_id: int | None, key: str | None
+) -> str | None:
+    """Return the ID of the scope's fact with this key."""
+    row = connection.execute(
+        "SELECT id FROM facts WHERE scope_id = ? AND key = ?", (scope_id, key)
+    ).fetchone()
+    return row[0] if row else None
+
+
 def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> None:
     """Insert a fact with an unused ID and hash."""
     model_id = None

@@ -145,6 +145,14 @@ class Loader:
                     found[fact.home, fact.hash] = twin
         return found
 
+    def taken_keys(self, facts_: Sequence[Fact]) -> set[tuple[Scope, str | None]]:
+        numbers = scopes.numbers_of(self._db, [fact.home for fact in facts_])
+        return {
+            (fact.home, fact.key)
+            for fact in facts_
+            if facts.fact_with_key(self._db, numbers.get(fact.home), fact.key) is not None
+        }
+
     def obstacles(self, kind: RecordKind, records: Sequence[Any]) -> dict[int, str]:
         found = {}
         for place, record in enumerate(records):
