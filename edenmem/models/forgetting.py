@@ -6,6 +6,7 @@ restore forgotten memory (see `keys_of_change`). Only hashes and counts are kept
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
@@ -191,6 +192,23 @@ def list_texts(*documents: dict[str, Any] | None) -> list[str]:
     """Return the texts in an audit entry's documents."""
     found = (document.get(name) for document in documents if document for name in _WRITTEN)
     return [text for text in found if isinstance(text, str) and text]
+
+
+def list_field_texts(*documents: dict[str, Any] | None) -> list[str]:
+    """Return the texts in the fields of facts in documents, which may name a person."""
+    names = ("key", "tags", "metadata", "value")
+    found = (document.get(name) for document in documents if document for name in names)
+    return [text for each in found for text in _texts_in(each)]
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from (text for pair in value.items() for each in pair for text in _texts_in(each))
+        case list() | tuple():
+            yield from (text for each in value for text in _texts_in(each))
 
 
 class Origin(msgspec.Struct, frozen=True):

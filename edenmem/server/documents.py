@@ -57,7 +57,8 @@ _WHOLE = BeforeValidator(
 
 def _check_date(value: object) -> object:
     """Check that a time begins with a date: Pydantic takes numbers as seconds since 1970."""
-    if isinstance(value, str) and not re.match(r"[0-9]{4}-", value):
+    is_date = isinstance(value, str) and re.match(r"[0-9]{4}-", value)
+    if not is_date and isinstance(value, str | int | float):
         raise ValueError("a date is required")
     return value
 

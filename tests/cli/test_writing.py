@@ -68,6 +68,56 @@ def test_init_writes_a_configuration_only_if_asked(empty_cli: Cli, tmp_path: Pat
     assert f"EDENMEM_URI is set and overrides the store.uri of {config}" in told.err
 
 
+def test_the_fields_of_a_fact(cli: Cli) -> None:
+    fields = (
+        "--key",
+        "k",
+        "--tag",
+        "home",
+        "--tag",
+        "tea",
+        "--meta",
+        "by=otto",
+        "--expires",
+        "90d",
+    )
+    (added,) = cli.json("fact", "add", *USER, "-s", "user", "Lena likes tea.", *fields)
+    taken = cli("fact", "add", *USER, "-s", "user", "Lena hates tea.", "--key", "k")
+    assert (taken.code, added["id"] in taken.err) == (4, True)
+    for shown in (("--tag", "home", "--tag", "tea"), ("--key", "k")):
+        (fact,) = cli.json("fact", "list", *USER, *shown)
+        assert (fact["key"], fact["tags"], fact["metadata"]) == (
+            "k",
+            ["home", "tea"],
+            {"by": "otto"},
+        )
+    assert cli.json("fact", "list", *USER, "--tag", "none") == []
+    (hit,) = cli.json("search", "tea", *USER, "--tag", "home")
+    assert hit["id"] == fact["id"]
+
+    edit = ("--tag", "kitchen", "--meta", "by=", "--meta", "seen=twice", "--expires", "never")
+    cli("edit", fact["id"], *edit).ok()
+    (now,) = cli.json("show", fact["id"])
+    assert (now["content"], now["version"], now["key"]) == ("Lena likes tea.", 2, "k")
+    assert (now["tags"], now["metadata"], now["expires_at"]) == (
+        ["kitchen"],
+        {"seen": "twice"},
+        None,
+    )
+    both = cli(
+        "edit", fact["id"], "--key", "", "--tag", "", "--content", "Lena rows.", "--yes"
+    ).ok()
+    assert "+Lena rows." in both.err
+    (now,) = cli.json("show", fact["id"])
+    assert (now["content"], now["version"], now["key"], now["tags"]) == ("Lena rows.", 3, None, [])
+    assert "key k, tag kitchen, seen=twice" in cli("history", fact["id"]).ok().out
+
+    for wrong in (("--meta", "x"), ("--expires", "soon"), ("--expires", "2020-01-01")):
+        assert cli("edit", fact["id"], *wrong).code == 2
+    assert cli("edit", "mira/user:lena", "--tag", "x").code == 2
+    assert cli.json("fact", "list", *USER, "--expired") == []
+
+
 def test_people_and_agents_are_added_once(cli: Cli) -> None:
     (agent,) = cli.json("agent", "add", "nova", "--id", "d" * 24, "--name", "Nova")
     assert (agent["id"], agent["username"], agent["name"]) == ("d" * 24, "nova", "Nova")

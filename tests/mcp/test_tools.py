@@ -150,6 +150,7 @@ async def test_a_call_has_a_time_limit(
 
 async def test_a_user_reads_what_is_theirs_and_what_all_may_read(service: MemoryService) -> None:
     async with client_of(await service.memory_for("mira", user="lena")) as client:
+        assert contents(await call(client, "list_facts", tag="none")) == set()
         listed = await call(client, "list_facts")
         assert contents(listed) == {SHARED.content, HERS.content}
         found = await call(client, "search_facts", query=["walk", "card"], debug=True)

@@ -162,6 +162,46 @@ async def test_facts_are_added_listed_in_pages_and_deleted(town: Town) -> None:
         assert missing.status_code == 400
 
 
+async def test_the_fields_of_a_fact(town: Town) -> None:
+    fields = {
+        "key": "kites/1",
+        "tags": ["kites"],
+        "metadata": {"by": "otto"},
+        "expires_at": "2099-01-01T00:00:00Z",
+        "value": {"n": [1, None]},
+    }
+    async with town.client("lena") as client:
+        made = await client.post("/api/facts", json={"content": "Lena flies kites.", **fields})
+        assert made.status_code == 201
+        assert {name: made.json()[name] for name in fields} == fields
+        path, etag = f"/api/facts/{made.json()['id']}", {"If-Match": '"1"'}
+        for params in ({"tag": "kites"}, {"key": "kites/1"}):
+            listed = (await client.get("/api/facts", params=params)).json()["items"]
+            assert listed == [made.json()]
+            found = await client.get("/api/search", params={"q": "kites", **params})
+            assert [hit["id"] for hit in found.json()["hits"]] == [made.json()["id"]]
+        none = {"tag": ["kites", "none"]}
+        assert (await client.get("/api/facts", params=none)).json()["items"] == []
+        for wrong, status in (
+            ({"content": "Lena has a kite.", "key": "kites/1"}, 409),
+            ({"content": "Lena sings.", "metadata": {"password": "hunter2-Tr0ub4dor"}}, 422),
+            ({"content": "Lena sings.", "expires_at": "2020-01-01T00:00:00Z"}, 400),
+            ({"content": "Lena sings.", "expires_at": 4e9}, 422),
+            ({"content": "Lena sings.", "tags": [""]}, 400),
+        ):
+            refused = await client.post("/api/facts", json=wrong)
+            assert refused.status_code == status, (wrong, refused.text)
+        change = {"tags": ["wind"], "expires_at": None}
+        done = await client.patch(path, json=change, headers=etag)
+        assert (done.status_code, done.headers["etag"]) == (200, '"2"')
+        assert {name: done.json()[name] for name in fields} == {**fields, **change}
+        other = await client.post("/api/facts", json={"content": "Lena sings.", "key": "k"})
+        taken = await client.patch(path, json={"key": "k"}, headers={"If-Match": '"2"'})
+        assert (taken.status_code, other.json()["id"] in taken.text) == (409, True)
+        gone = (await client.get("/api/facts", params={"expired": True})).json()
+        assert gone["items"] == []
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -16,9 +16,8 @@ from edenmem.errors import ConflictError, KeyTaken, NotFoundError, UsageError
 from edenmem.invalid import explain_value
 from edenmem.memory.facts import KEY_TAKEN
 from edenmem.models.changes import AddAgent, AddUser, ChangeResult, ChangeSet, ChangeStatus
-from edenmem.models.forgetting import list_texts
 from edenmem.models.host import Agent, User
-from edenmem.models.memory import FactFields, Policy
+from edenmem.models.memory import NO_FIELDS, FactFields, Policy
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
@@ -85,8 +84,8 @@ def find_objection(
 
 def find_secret_in_fields(fields: FactFields) -> str | None:
     """Return why the fields of a fact must not be stored if they have a secret, or None."""
-    texts = list_texts(msgspec.structs.asdict(fields))
-    return find_secret_in("\n".join(texts), "fact") if texts else None
+    texts = msgspec.json.encode(msgspec.structs.replace(fields, expires_at=None)).decode()
+    return find_secret_in(texts, "fact") if fields != NO_FIELDS else None
 
 
 def find_secret_in(content: str, what: str) -> str | None:

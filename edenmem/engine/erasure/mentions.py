@@ -259,11 +259,13 @@ class MentionSurvey:
         memory = self._memory(mention)
         if memory is not None:
             is_fact = isinstance(memory, Fact)
+            # No model rewrites the fields of a fact.
+            fixed = memory.content != mention.text if isinstance(memory, Fact) else memory.absorbed
             return msgspec.structs.replace(
                 mention,
                 version=memory.version,
                 word_limit=limits.fact_words if is_fact else limits.reflection_words,
-                fixed=isinstance(memory, Reflection) and memory.absorbed,
+                fixed=fixed,
             )
         if mention.target_type == "consolidation" and scope is not None:
             text = self._store.memory.consolidations((scope,)).get(scope)

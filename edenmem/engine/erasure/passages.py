@@ -13,7 +13,14 @@ import msgspec
 
 from edenmem.models.backup import Document, RecordKind, Selection, StoredVersion
 from edenmem.models.changes import AuditEntry, merged_into
-from edenmem.models.forgetting import FORGOTTEN, Passage, Traces, list_texts, origin_in
+from edenmem.models.forgetting import (
+    FORGOTTEN,
+    Passage,
+    Traces,
+    list_field_texts,
+    list_texts,
+    origin_in,
+)
 from edenmem.models.formation import Formation
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
@@ -69,7 +76,7 @@ def _passages(document: Document) -> Iterator[Passage]:
     """Yield the texts of a readable document."""
     match record := document.record:
         case Fact():
-            fields = "\n".join(list_texts(msgspec.structs.asdict(record.fields)))
+            fields = "\n".join(list_field_texts(msgspec.structs.asdict(record.fields)))
             yield from _texts(document, record, record.content, fields)
             if record.previous_content:
                 yield _passage(document, record.previous_content, record, kind="previous")
@@ -87,11 +94,12 @@ def _passages(document: Document) -> Iterator[Passage]:
         case StoredVersion(content=content, snapshot=snapshot):
             own = msgspec.structs.asdict(record.fields)
             gone = None if snapshot is None else msgspec.structs.asdict(snapshot)
-            text = "\n".join((content, *list_texts(own, gone)))
+            text = "\n".join((content, *list_texts(gone), *list_field_texts(own, gone)))
             if text and text != FORGOTTEN:
                 yield _of_entry(document, record, text, gone)
         case AuditEntry(before=before, after=after, reason=reason):
-            if text := "\n".join((*list_texts(before, after), reason)).strip():
+            texts = (*list_texts(before, after), *list_field_texts(before, after), reason)
+            if text := "\n".join(texts).strip():
                 yield _of_entry(document, record, text, before, after)
 
 
@@ -147,6 +155,8 @@ def _wording(formation: Formation) -> str:
     texts = [text for each in formation.decisions for text in (each.content, each.explanation)]
     for change in formation.changes.changes if formation.changes is not None else ():
         texts.append(getattr(change, "content", ""))
+        if (fields := getattr(change, "fields", None)) is not None:
+            texts += list_field_texts(msgspec.to_builtins(fields))
         for name in ("fact", "or_add", "reflection", "held"):
             added = getattr(change, name, None)
             texts += list_texts(msgspec.to_builtins(added)) if added is not None else []

@@ -41,9 +41,10 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
     ``text`` is the current text; None if only older copies name the subject (``copies`` in history,
     audit or records of formations). ``removed`` are absorbed statements that will be removed.
     ``contexts`` are the places that name the subject. A ``fixed`` text can only be removed (an
-    absorbed reflection) or changed with a different command (a policy). ``learned``: memory from
-    the subject's messages, which is ``mentioned`` only if it also names the subject, or absorbed
-    memory that will be removed. Copies are ``emptied`` without a decision.
+    absorbed reflection, or a fact whose fields name the subject) or changed with a different
+    command (a policy). ``learned``: memory from the subject's messages, which is ``mentioned`` only
+    if it also names the subject, or absorbed memory that will be removed. Copies are ``emptied``
+    without a decision.
     """
 
     target_type: str
@@ -97,7 +98,7 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
             return "redact"
         if mode is MentionMode.REWRITE and not self.fixed:
             return "rewrite"
-        if mode is MentionMode.REMOVE and self.fixed:
+        if mode is MentionMode.REMOVE and self.fixed and self.target_type != "fact":
             return "keep"
         return "remove" if self.removable else "keep"
 

@@ -14,6 +14,7 @@ from edenmem.engine.erasure.reports import (
     ForgetPlan,
     Mention,
     MentionDecision,
+    MentionMode,
     RewritingRefused,
     receipt_of,
 )
@@ -136,6 +137,25 @@ def test_mentions_in_every_kind_of_scope_are_listed_with_context(town: Town) -> 
         "Meet Zenobia.",
     }
     assert found["Meet Zenobia."].contexts == ("Meet Zenobia.",)
+
+
+def test_the_fields_of_a_fact_are_mentions(town: Town) -> None:
+    named: tuple[dict[str, Any], ...] = (
+        {"key": "zenobia/1"},
+        {"tags": ("Zenobia",)},
+        {"metadata": {"by": "Zenobia"}},
+        {"value": {"who": ["Zenobia"]}},
+    )
+    facts = [
+        add_fact(town.store, town.everybody, f"The gate is {number} years old.", **fields)
+        for number, fields in enumerate(named)
+    ]
+    mentions = plan_of(town.store, user="zenobia").mentions
+    assert {mention.key for mention in mentions} == {("fact", fact.id) for fact in facts}
+    for mention in mentions:
+        assert mention.fixed, "no model rewrites it"
+        treatments = [mention.treatment(mode) for mode in MentionMode]
+        assert treatments == ["ask", "remove", "remove", "keep"]
 
 
 def test_nothing_is_rewritten_without_a_decision(town: Town) -> None:
