@@ -192,7 +192,7 @@ def test_the_memory_of_another_system_is_checked_and_can_be_searched(
     options = ("--agent", "mira", "--user", "lena")
     looked = cli("import", "notes", *options, "--dry-run").ok()
     assert "items with secrets (1)" in looked.err
-    assert "entry 2: contains" in looked.err
+    assert "entry 2: contains an access key (MEMORY.md:3)\n" in looked.err
     assert "\x1b" not in looked.err
     done = cli("import", "notes/MEMORY.md", *options).ok()
     assert "next: edenmem search QUERY --agent mira --user lena" in done.err

@@ -208,8 +208,9 @@ class Conversion:
         if not reason:
             return ""
         if len(self.survey.objections) < MAX_PROBLEMS:
-            shown = reason if secret else f"{reason}: {tidy(content, 8)}"
-            self.survey.objections.append(Problem(number, shown))
+            place = f" ({line['source']})" if "source" in line else ""
+            words = "" if secret else f": {tidy(content, 8)}"
+            self.survey.objections.append(Problem(number, f"{reason}{place}{words}"))
         return "items with secrets" if secret else "orders to the agent"
 
     def _fit(self, line: dict[str, Any]) -> None:
