@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from edenmem.models.changes import ChangeSet
-from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus
+from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Trigger
 
 _HELD = (FormationStatus.CLAIMED, FormationStatus.RECORDED)
 _FINISHED = (FormationStatus.APPLIED, FormationStatus.FAILED)
@@ -43,12 +43,13 @@ def claim(
     now: datetime,
     *,
     lease_until: datetime,
-    forced: bool = False,
+    trigger: Trigger | None = None,
 ) -> Formation | None:
     """Take over a formation: a released one that is due, or one of an expired lease or one's own.
 
-    What is recorded stays so.
+    What is recorded stays so. With the ``trigger`` of a proposal the rest becomes one.
     """
+    forced = trigger is not None and trigger.forced
     if formation.status in _HELD:
         is_possible = formation.worker == worker or _is_expired(formation, now)
     else:
@@ -63,6 +64,7 @@ def claim(
         worker=worker,
         lease_until=lease_until,
         not_before=None,
+        trigger=trigger if trigger is Trigger.PROPOSED else formation.trigger,
         updated_at=now,
     )
 

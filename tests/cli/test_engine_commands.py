@@ -456,7 +456,7 @@ def test_what_is_held_is_listed_and_counted(talk: Cli) -> None:
     assert (only["content"], only["reasons"], only["kind"]) == (doubtful, "has no quote", "fact")
     assert only["state"] == "held"
     assert talk.json("review", "list", "--agent", "mira", "--scope", "agent") == []
-    assert "has no quote" in talk("review", "list", *her).ok().out
+    assert f"{doubtful} (has no" in talk("review", "list", *her).ok().out
     for command in ("status", "stats"):
         assert "1 item, the oldest held" in " ".join(talk(command).ok().out.split())
         counted = talk.json(command)

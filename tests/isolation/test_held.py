@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from edenmem.engine.exchange.exporter import ExportRequest
+from edenmem.engine.exchange.systems import System
 from edenmem.engine.service import MemoryService
 from edenmem.mcp import results
 from edenmem.models.backup import RecordKind
@@ -169,6 +170,8 @@ async def _doors(history: History, folder: Path) -> dict[str, set[str]]:
     live = (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION)
     exchange = service.exchange
     exchange.write(file, ExportRequest(types=live))
+    for system in System:
+        exchange.write_for(file, system, ExportRequest(agent_ids=(eve.id,)))
     exchange.write_folder(folder, ExportRequest(agent_ids=(eve.id,)), force=True)
     return {
         "lists": _found(str([each.content for each in shown])),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from edenmem.memory import formations as steps
 from edenmem.models.changes import AddFact
-from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus
+from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Trigger
 from edenmem.models.scope import Scope
 from tests.support.builders import (
     NOW,
@@ -91,7 +91,7 @@ def test_only_the_holder_goes_on() -> None:
 @pytest.mark.parametrize("held", [CLAIMED, RECORDED], ids=["claimed", "recorded"])
 def test_a_lease_keeps_others_away_until_it_expires(held: Formation) -> None:
     early = EXPIRED - timedelta(milliseconds=1)
-    assert take(held, OTHER, early, forced=True) is None
+    assert take(held, OTHER, early, trigger=Trigger.FORCED) is None
     taken = must(take(held, OTHER, EXPIRED))
     assert taken == replace(held, worker=OTHER, lease_until=UNTIL, updated_at=EXPIRED)
     assert must(take(held, MINE, SOON)).lease_until == UNTIL
@@ -107,7 +107,10 @@ def test_what_was_released_waits_until_due_or_forced() -> None:
     assert take(RELEASED, MINE, early) is None
     assert not steps.is_free(RELEASED, early)
     assert steps.is_free(RELEASED, early, forced=True)
-    for taken in (take(RELEASED, OTHER, early, forced=True), take(RELEASED, OTHER, EXPIRED)):
+    for taken in (
+        take(RELEASED, OTHER, early, trigger=Trigger.FORCED),
+        take(RELEASED, OTHER, EXPIRED),
+    ):
         found = must(taken)
         assert (found.status, found.worker) == (FormationStatus.CLAIMED, OTHER)
         assert (found.not_before, found.error, found.attempts) == (None, "429", 2)

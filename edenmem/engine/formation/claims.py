@@ -154,14 +154,16 @@ class Claims:
         """Take a step now, as this worker; see `step`. Blocks."""
         return step(self._formations, known, rule, self.worker, self._clock(), *args, **kwargs)
 
-    def take_over(self, formation: Formation, *, forced: bool = False) -> Formation | None:
+    def take_over(
+        self, formation: Formation, *, trigger: Trigger | None = None
+    ) -> Formation | None:
         """Claim an unfinished formation for this worker; None if it is not free. Blocks.
 
-        Moves the platform's cursor past it, which an old copy may have put back. ``forced``: even
-        if it was released and waits for its next attempt.
+        Moves the platform's cursor past it, which an old copy may have put back. A forced
+        ``trigger`` takes it even if it was released and waits for its next attempt.
         """
         lease_until = self._lease(self._clock())
-        taken = self.step(formation, steps.claim, lease_until=lease_until, forced=forced)
+        taken = self.step(formation, steps.claim, lease_until=lease_until, trigger=trigger)
         if taken is not None:
             self._formations.advance_cursor(taken.session_id)
         return taken

@@ -279,8 +279,7 @@ class Former:
                 return attempt.report("dry_run", changes=attempt.changes)
             if attempt.formation.status is not FormationStatus.RELEASED:
                 return attempt.report("resumed")
-        forced = trigger.forced
-        if not is_free(attempt.formation, self._clock(), forced=forced):
+        if not is_free(attempt.formation, self._clock(), forced=trigger.forced):
             released = unfinished.status is FormationStatus.RELEASED
             return attempt.report(
                 "waiting" if released else "taken",
@@ -292,7 +291,9 @@ class Former:
         def take_over() -> Claim | None:
             key = self._answer_key(unfinished, session, agent, Reach.WAITING)
             known = attempt.formation
-            taken = known if dry_run else self._claims.take_over(known, forced=forced)
+            if dry_run and trigger is Trigger.PROPOSED:
+                known = replace(known, trigger=trigger)
+            taken = known if dry_run else self._claims.take_over(known, trigger=trigger)
             return None if taken is None else Claim(taken, key)
 
         claim = await self._claims.take(take_over)

@@ -12,7 +12,7 @@ from edenmem.engine.context.recall import Recaller
 from edenmem.engine.history.undo import Undoer
 from edenmem.engine.search.searcher import Searcher
 from edenmem.engine.service import MemoryService
-from edenmem.errors import StoreError
+from edenmem.errors import ProviderTimeout, StoreError
 from edenmem.models.formation import HELD, FormationStatus, Trigger
 from edenmem.models.memory import Held
 from edenmem.models.scope import Scope
@@ -177,6 +177,17 @@ async def test_a_proposed_formation_waits_as_a_whole(anywhere: World) -> None:
     texts = {each.content: each.reasons for each in held(world, scope)}
     assert texts.keys() == {SURE["content"], DOUBTED["content"], THOUGHT}
     assert texts[SURE["content"]] == ""
+
+
+async def test_the_rest_of_an_interrupted_formation_can_be_proposed(world: World) -> None:
+    world.say(SAID)
+    world.llm.script("facts", [ProviderTimeout("down"), facts(SURE)])
+    with pytest.raises(ProviderTimeout):
+        await world.form(check=True)
+    scope = world.cast.anna_scope
+    await world.form(trigger=Trigger.PROPOSED, check=True)
+    assert world.contents(scope) == []
+    assert [each.content for each in held(world, scope)] == [SURE["content"]]
 
 
 async def test_what_is_known_already_does_not_wait(world: World) -> None:

@@ -115,12 +115,9 @@ def reclaim(
     worker: str,
     *,
     now: datetime = EXPIRED,
-    forced: bool = False,
 ) -> Formation | None:
     until = now + timedelta(minutes=5)
-    return Steps(store).claim(
-        formation.id, worker=worker, now=now, lease_until=until, forced=forced
-    )
+    return Steps(store).claim(formation.id, worker=worker, now=now, lease_until=until)
 
 
 # -- claim ---------------------------------------------------------------------------------------

@@ -33,14 +33,17 @@ Items = Annotated[
     list[str], typer.Argument(metavar="ITEM…", help="IDs or ID prefixes of 'review list'.")
 ]
 
+
+def _with_doubt(item: ReviewItem) -> str:
+    return f"{item.content} ({item.reasons})" if item.reasons else item.content
+
+
 _COLUMNS: list[Column[ReviewItem]] = [
     Column("id", lambda item: item.id, "id"),
     Column("state", lambda item: item.state),
-    Column("kind", lambda item: item.kind),
     Column("scope", lambda item: item.home, names="scope"),
     Column("since", lambda item: item.held_at, "time"),
-    Column("reasons", lambda item: item.reasons or None, "text"),
-    Column("content", lambda item: item.content, "text"),
+    Column("content", _with_doubt, "text"),
 ]
 
 _HELP = {
@@ -56,7 +59,7 @@ _HELP = {
 
 @app.command("walk", cls=Command)
 def walk(ctx: typer.Context, named: options.Scopes) -> None:
-    """Decide about each item on a terminal; 'edenmem review' does the same.
+    """Decide about each item on a terminal (the default).
 
     Shows the quote, the reasons, similar facts, and the difference if it resembles one. Decisions
     are made at once; 'edenmem undo --last' takes back all of this run.
@@ -180,9 +183,10 @@ def _decide(run: Invocation, reviewed: Reviewed) -> bool:
 
 @app.command("list", cls=Command)
 def list_items(ctx: typer.Context, named: options.Scopes, limit: options.Limit = 50) -> None:
-    """List what waits for review in an agent's scopes: held items first, newest first.
+    """List what waits for review, held items first.
 
-    Held items are no memory until they are accepted. Unconfirmed ones are memory, and marked.
+    Covers all scopes of an agent. Held items are no memory until they are accepted. Unconfirmed
+    ones are memory, and marked.
 
     \b
     edenmem review list --agent mira
@@ -215,7 +219,7 @@ def accept(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Accept items: held ones become memory, those in doubt are confirmed.
+    """Accept items: make them memory, or confirm them.
 
     An item whose text is memory already confirms that fact. One that resembles a fact is refused
     (exit 4) without --replaces or --anyway.
@@ -251,7 +255,7 @@ def reject(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Reject items: held ones are removed, those in doubt are deleted. 'undo' brings them back.
+    """Reject items: remove or delete them; 'undo' restores them.
 
     \b
     edenmem review reject 65f3a0c2 --yes --reason "said in jest"
