@@ -36,12 +36,12 @@ _NARROW = 70
 _TABS = ("Facts", "Reflections", "Text", "History", "Log", "Search", "Review")
 
 _HELP = """\
-Arrow keys and Page Up/Down move, Enter opens, Tab goes to
-the next pane. The mouse works everywhere.
+Arrow keys, j and k, Page Up/Down move, Tab goes to the next
+pane. The mouse works everywhere.
 
 f      filter scopes by all words of the filter; letters
        without a command also start the filter
-Enter  open the highlighted scope
+Enter  go to the contents of the highlighted scope
 1 … 7  facts, reflections, text, history, log, search,
        and what waits for review in all scopes of the agent
 Esc    back to the scopes
@@ -50,7 +50,7 @@ Esc    back to the scopes
 e      edit the fact, reflection or text
 d      delete the fact or reflection, or reject the item
 a      accept the item that waits for review
-u      undo the highlighted log entry, or on other tabs
+u, z   undo the highlighted log entry, or on other tabs
        the latest change in the scope
 w      show the origin of the fact, reflection or text
 c      show the context of a session
@@ -75,12 +75,6 @@ _EMPTY = {
 }
 
 
-def _scope_detail(labeled: LabeledScope) -> Content:
-    """Describe a scope before it is opened: its name and sizes."""
-    about = [("scope", labeled.name), ("size", words.sizes(labeled.status))]
-    return Content.assemble(words.fields(about), ("\n\nPress Enter to open it.", "dim"))
-
-
 class Browser(App[None]):
     """The browser application."""
 
@@ -92,7 +86,7 @@ class Browser(App[None]):
         Binding("e", "edit", "edit"),
         Binding("a", "accept", "accept"),
         Binding("d", "delete", "delete"),
-        Binding("u", "undo", "undo"),
+        Binding("u,z", "undo", "undo", key_display="u"),
         Binding("w", "why", "why"),
         Binding("c", "context", "context"),
         Binding("question_mark", "help", "help", key_display="?"),
@@ -173,6 +167,7 @@ class Browser(App[None]):
     def on_resize(self, event: events.Resize) -> None:
         """Switch to the narrow layout on a small screen."""
         self._main.set_class(event.size.width < _NARROW, "narrow")
+        self.call_after_refresh(self.filter_scopes)
 
     # -- scopes ----------------------------------------------------------------------------------
 
@@ -208,8 +203,10 @@ class Browser(App[None]):
     def filter_scopes(self) -> None:
         """Show the scopes that match the filter."""
         typed = self._main.query_one("#filter", Input).value.casefold().split()
-        found = (labeled.row for labeled in self._scopes if labeled.matches(typed))
-        self._rows("scopes").show_now(found, keep=True)
+        rows = self._rows("scopes")
+        found = [labeled for labeled in self._scopes if labeled.matches(typed)]
+        width = rows.scrollable_content_region.width
+        rows.show_now(memory.scope_rows(found, width), keep=True)
 
     @on(Input.Submitted, "#filter")
     def leave_filter(self) -> None:
@@ -218,17 +215,31 @@ class Browser(App[None]):
 
     @on(OptionList.OptionHighlighted, "#scopes")
     @on(Rows.Changed, "#scopes")
-    def _describe_scope(self) -> None:
-        if self._chosen is None:
-            self._show_detail()
+    def preview_scope(self) -> None:
+        """Show the contents of the highlighted scope while its list has the focus."""
+        if not self.screen_stack:
+            return  # the application is ending
+        rows = self._rows("scopes")
+        is_choosing = self.focused in (rows, self._main.query_one("#filter"))
+        if rows.current is not None and (is_choosing or self._chosen is None):
+            self._open(rows.current.item)
 
     @on(OptionList.OptionSelected, "#scopes")
-    def open_scope(self, event: OptionList.OptionSelected) -> None:
-        """Open a scope."""
+    def enter_scope(self, event: OptionList.OptionSelected) -> None:
+        """Go to the contents of a scope."""
         row = self._rows("scopes").at(event.option_index)
         if row is None:
             return
-        self._chosen = row.item
+        self._open(row.item)
+        if self._tab == "text":
+            self._main.query_one("#detail").focus()
+        else:
+            self._rows("items").focus()
+
+    def _open(self, labeled: LabeledScope) -> None:
+        if self._chosen is not None and self._chosen.scope == labeled.scope:
+            return
+        self._chosen = labeled
         self._found = ""
         self._main.query_one("#query", Input).value = ""
         if self._tab == "search":
@@ -237,10 +248,6 @@ class Browser(App[None]):
             self.show_tab()
         self._update_heading()
         self.refresh_bindings()
-        if self._tab == "text":
-            self._main.query_one("#detail").focus()
-        else:
-            self._rows("items").focus()
 
     def _update_heading(self, text: str = "") -> None:
         if self._chosen is not None and not text:
@@ -295,8 +302,7 @@ class Browser(App[None]):
     def _show_detail(self) -> None:
         """Show the highlighted item, and the number of rows."""
         if self._chosen is None:
-            row = self._rows("scopes").current
-            self._put_detail(_scope_detail(row.item) if row else Content(""))
+            self._put_detail(Content(""))
         elif self._tab != "text":
             self._put_detail(words.detail(self._item))
             self._update_info()
@@ -397,7 +403,7 @@ class Browser(App[None]):
 
     def _explain_dimmed(self) -> None:
         if self._chosen is None:
-            self.notify("Open a scope first: highlight it and press Enter.", severity="warning")
+            self.notify("There is no scope yet.", severity="warning")
         else:
             self.notify("The store is read-only.", severity="warning")
 

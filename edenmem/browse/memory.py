@@ -65,10 +65,23 @@ class LabeledScope(NamedTuple):
         name = self.name.casefold()
         return all(word in name for word in typed)
 
-    @property
-    def row(self) -> Row:
-        """Return the row in the list of scopes."""
-        return Row(self.scope.key, words.scope_row(self.name, self.status), self)
+    def row(self, width: int, *, above: LabeledScope | None) -> Row:
+        """Return the row in the list of scopes; the first one of an agent names the agent."""
+        is_below = above is not None and above.scope.agent_id == self.scope.agent_id
+        label = self.label if is_below else self.name
+        return Row(self.scope.key, words.scope_row(label, self.status, width), self)
+
+
+def scope_rows(found: Sequence[LabeledScope], width: int) -> Iterator[Row]:
+    """Yield the rows of a list of scopes, no two of which look the same."""
+    seen: set[str] = set()
+    for labeled, above in zip(found, (None, *found), strict=False):
+        row = labeled.row(width, above=above)
+        if row.prompt.plain in seen:
+            label = f"{labeled.label} {labeled.scope.key}"  # the end of a key is an ID
+            row = labeled._replace(label=label).row(width, above=above)._replace(item=labeled)
+        seen.add(row.prompt.plain)
+        yield row
 
 
 def read_labeled(service: MemoryService) -> Iterator[list[LabeledScope]]:

@@ -25,7 +25,7 @@ from edenmem.engine.reports import ContextReport, MemoryHit, ScopeStatus, Search
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.memory import UNCONFIRMED, Consolidation, Fact, Reflection, ReviewItem
 from edenmem.models.scope import ScopeKind
-from edenmem.text import ago, iso, many, one_line, printable
+from edenmem.text import ago, cut_line, display_width, iso, many, one_line, printable
 
 #: Maximum characters of a text.
 _MOST = 20_000
@@ -88,14 +88,26 @@ def _about(text: str, pairs: Iterable[tuple[str, object]]) -> Content:
 # -- scopes --------------------------------------------------------------------------------------
 
 
-def scope_row(label: str, status: ScopeStatus) -> Content:
-    """Return the row of a scope."""
+def cut_middle(text: str, width: int) -> str:
+    """Return a line cut with "…" in its middle, so that names with one beginning differ."""
+    if display_width(text) <= width:
+        return text
+    tail = text[-(width // 2) :]
+    while display_width(tail) > width // 2:
+        tail = tail[1:]
+    return cut_line(text, width - display_width(tail)) + tail
+
+
+def scope_row(label: str, status: ScopeStatus, width: int) -> Content:
+    """Return the row of a scope, with both ends of a long name."""
     state = "paused" if not status.active else "due" if status.due else ""
     style = _BOLD if status.scope.kind is ScopeKind.AGENT else ""
     numbers = f" {status.facts:,}" if status.scope.kind is not ScopeKind.SESSION else ""
-    return Content.assemble(
-        (line(label), style), (numbers, _DIM), (f" {state}" if state else "", "$text-warning")
-    )
+    mark = f" {state}" if state else ""
+    room = max(width - len(numbers) - len(mark), 8)
+    indent = "" if status.scope.kind is ScopeKind.AGENT or ": " in label else " "
+    name = cut_middle(line(label), room - len(indent))
+    return Content.assemble((indent + name, style), (numbers, _DIM), (mark, "$text-warning"))
 
 
 def sizes(status: ScopeStatus) -> str:

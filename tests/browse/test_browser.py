@@ -20,6 +20,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreUnreachable
 from edenmem.models.changes import HoldItem
 from edenmem.models.host import Agent, User
+from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings, StoreSettings
@@ -152,17 +153,16 @@ async def browser(
         yield screen
 
 
-async def test_a_scope_is_filtered_by_typing_and_shows_nothing_until_it_is_open(
-    world: World,
-) -> None:
+async def test_the_highlighted_scope_is_shown_and_a_filter_narrows_the_list(world: World) -> None:
     async with browser(world) as screen:
-        assert [row.split(" ")[0] for row in screen.rows("scopes")] == [
-            *("mira", "mira:", "mira:", "otto"),
-        ]
+        assert screen.rows("scopes") == ["mira 1", " user lena 2", " user tomas 1", "otto 1"]
+        assert "Lantern Walk" in screen.rows()[0]
+        await screen.press("j", "j")
+        assert "Tomas" in screen.rows()[0]
+        await screen.press("k")
+        assert "2 facts" in screen.text("heading")
         await screen.press("l", "e", "n")
         assert screen.rows("scopes") == ["mira: user lena 2"]
-        assert "2 facts" in screen.text()
-        assert PASTE not in screen.text()
         await screen.press("enter")
         assert PASTE in screen.rows()[0]
         assert SHORT in screen.rows()[1]
@@ -198,8 +198,6 @@ async def test_each_tab_shows_what_the_scope_holds(world: World) -> None:
 
 async def test_search_explains_each_hit_and_sees_no_other_user(world: World) -> None:
     async with browser(world) as screen:
-        await screen.press("slash")
-        assert "Open a scope first" in screen.notices()
         await screen.open("lena")
         await screen.press("slash", *"paste", "space", "a", "slash", "b", "enter")
         assert screen.app.query_one("#query", Input).value == "paste a/b"
@@ -425,18 +423,30 @@ async def test_the_context_is_the_one_that_the_agent_gets(world: World) -> None:
         assert "Press Enter to choose a session" in screen.text()
 
 
-async def test_keys_that_need_a_scope_are_dimmed_until_one_is_open(world: World) -> None:
+async def test_scopes_with_long_names_look_different(world: World) -> None:
+    for end in ("monday", "tuesday", "monday"):
+        name = f"the weekly call of the association on {end}"
+        session = make_session([world.mira], [world.lena], name=name)
+        world.store.host.put_session(session)
+        add_reflection(world.store, Scope.session(world.mira.id, session.id), "It is long.")
+    async with browser(world) as screen:
+        rows = screen.rows("scopes")
+        assert len({*rows}) == len(rows) == 7
+        assert sum(row.startswith(" session") and row.endswith("day") for row in rows) == 2
+
+
+async def test_keys_that_need_a_scope_are_dimmed_without_one(tmp_path: Path) -> None:
     def dimmed() -> set[str]:
         keys = screen.app.query("FooterKey.-disabled")
         return {str(key.render()).split()[0] for key in keys}
 
-    async with browser(world) as screen:
-        await screen.until(lambda: dimmed() == {"/", "e", "d", "u", "w", "c"})
-        await screen.press("e", "c")
-        assert len(screen.app.screen_stack) == 1
-        assert "Open a scope first" in screen.notices()
-        await screen.open("lena")
-        await screen.until(lambda: dimmed() == set())
+    with sqlite_store(tmp_path) as store:
+        empty = World(store, make_agent("mira"), make_user("lena"), Scope.agent(new_id()))
+        async with browser(empty) as screen:
+            await screen.until(lambda: dimmed() == {"/", "e", "d", "u", "w", "c"})
+            await screen.press("e", "c")
+            assert len(screen.app.screen_stack) == 1
+            assert "There is no scope yet" in screen.notices()
 
 
 async def test_read_only_keys_change_nothing_and_say_so(world: World) -> None:
