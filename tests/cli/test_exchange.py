@@ -148,7 +148,11 @@ def test_chats_come_with_what_the_command_says_before(cli: Cli, tmp_path: Path) 
     chat.write_text(json.dumps([talk, talk])[:-9])
     damaged = cli("import", "chat.json", *options)
     assert (damaged.code, "chat.json: cannot be read beyond byte" in damaged.err) == (2, True)
-    assert cli("import", "chat.json", *options, "--skip-bad").code == 1
+    readable = cli("import", "chat.json", *options, "--skip-bad")
+    assert (readable.code, "cannot be read beyond byte" in readable.err) == (1, True)
+    chat.write_text(json.dumps([talk, [{"role": "king", "content": "x"}]]))
+    assert "chat.json: entry 2: messages[0].role" in cli("import", "chat.json", *options).err
+    assert "entry 2: " in cli("import", "chat.json", *options, "--skip-bad").err
 
 
 def test_a_person_is_asked_for_what_the_file_does_not_say(

@@ -44,15 +44,17 @@ _log = logging.getLogger(__name__)
 
 
 def _encode(value: object) -> bytes:
-    """Encode as ASCII JSON without empty fields; an invalid line is bytes already.
+    """Encode as JSON without empty fields; an invalid line is bytes already.
 
-    Lone surrogates stay escaped, for the importer to reject.
+    Lone surrogates stay escaped, for the importer to judge.
     """
     if isinstance(value, bytes):
         return value
     if isinstance(value, dict):
         value = {name: each for name, each in value.items() if each is not None}
     try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
         return json.dumps(value).encode()
     except RecursionError:
         return b"{"

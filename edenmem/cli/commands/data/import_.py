@@ -186,7 +186,7 @@ def import_(
                     f"{file_name(source)}: {survey.damage}",
                     hint="nothing was changed; import the readable part with --skip-bad",
                 )
-            reports = Reports(survey=survey)
+            reports = Reports(survey=survey, unit=found.chats.unit)
             if found.facts.count or (not kind.has_chats and not found.chats.count):
                 reports.facts = take(found.facts, allow_long=True)
             if found.chats.count or kind.has_chats:
@@ -294,6 +294,7 @@ class Reports(msgspec.Struct, kw_only=True):
     facts: RestoreReport | None = None
     chats: ImportReport | None = None
     survey: Survey | None = None
+    unit: str = "line"
 
     @property
     def is_complete(self) -> bool:
@@ -323,12 +324,13 @@ class Reports(msgspec.Struct, kw_only=True):
             if chats:
                 _show_sessions(run, chats, dry_run=dry_run)
 
-        unit = facts.unit if facts else "line"
         for number, problem in chats.problems if chats else ():
-            run.out.note(f"{line_place(number, file, unit)}: {problem}")
+            run.out.note(f"{line_place(number, file, self.unit)}: {problem}")
         run.out.report(rows, show, data=lambda row: row | left_out)
         if facts:
             _print_notes(run, facts, file)
+        if self.survey and self.survey.damage:
+            print_error(f"{file}: {self.survey.damage}", None)
         if self.survey and not dry_run:
             self._print_next(run, self.survey)
 
