@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -46,6 +45,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
+from edenmem.engine.seals.receipts import Receipt
 from edenmem.engine.seals.sealer import Sealer, hash_emptied
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
@@ -194,19 +194,19 @@ class Forgetter:
         """Find everything about a subject. Changes nothing."""
         return await in_thread(Survey(self._store, self._settings, subject).plan)
 
-    async def check(self, receipt: dict[str, Any]) -> dict[str, int]:
+    async def check(self, receipt: Receipt) -> dict[str, int]:
         """Return what came back of the subject of a receipt, by kind. Changes nothing.
 
         What the receipt says was left is no return.
         """
-        subject = await in_thread(subject_of_receipt, self._store, receipt)
+        subject = await in_thread(subject_of_receipt, self._store, receipt.subject)
         back = Counter[str]()
         if subject is not None:
             plan = await self.plan(subject)
             back.update(plan.counts)
-            gone = plan.conversations.keys() & receipt["removed"].keys()
+            gone = plan.conversations.keys() & receipt.removed.keys()
             back.update({kind: plan.conversations[kind] for kind in gone})
-            back["mentions"] = max(0, len(plan.mentions) - receipt["mentions"]["kept"])
+            back["mentions"] = max(0, len(plan.mentions) - receipt.mentions.get("kept", 0))
         again = await in_thread(lambda: sum(1 for _ in Sweep(self._runtime).find()))
         back["written again by another program"] = again
         return {kind: number for kind, number in back.items() if number}

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -19,6 +18,7 @@ from edenmem.engine.erasure.reports import ForgetPlan, Mention
 from edenmem.engine.erasure.survey import find_subject
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import load_labels
+from edenmem.engine.seals.receipts import ReceiptSubject
 from edenmem.errors import NotFoundError
 from edenmem.models.backup import Record, RecordKind, Selection
 from edenmem.models.forgetting import Subject
@@ -153,28 +153,29 @@ def to_markdown(store: Store, data: PersonData) -> str:
 # -- receipts --------------------------------------------------------------------------------------
 
 
-def subject_of_receipt(store: Store, receipt: dict[str, Any]) -> Subject | None:
+def subject_of_receipt(store: Store, told: ReceiptSubject) -> Subject | None:
     """Return the subject of a receipt, found by the hash of its ID; None if nothing is left of it.
 
     Looks at accounts, sessions, facts, and all scopes with memory.
     """
-    told = receipt["subject"]
-    wanted = {told["sha256"], *told.get("ids_sha256", ())}
+    wanted = {told.sha256, *told.ids_sha256}
 
     def first(ids: Iterable[str]) -> str | None:
         return next((id for id in ids if _hash(id) in wanted), None)
 
     agents = store.host.find_agent_ids()
-    agent = next((id for id in agents if _hash(id) == told["agent_sha256"]), None)
+    agent = next((id for id in agents if _hash(id) == told.agent_sha256), None)
+    if told.agent_sha256 and agent is None and told.kind != "fact":
+        return None
     try:
-        match told["kind"]:
+        match told.kind:
             case "agent":
                 return find_subject(store, agent=agent) if agent else None
             case "fact":
                 facts = store.walk.documents((RecordKind.FACT,))
                 left = [each.id for each in facts if _hash(each.id) in wanted]
                 return find_subject(store, facts=left) if left else None
-        kind = ScopeKind(told["kind"])
+        kind = ScopeKind(told.kind)
         owners = [each.scope.owner for each in store.memory.scopes(kinds=[kind])]
         known: Iterable[str] = ()
         if kind is ScopeKind.USER:

@@ -10,6 +10,7 @@ import msgspec
 from edenmem.engine.seals.file import SealFile
 from edenmem.engine.seals.hashes import Header, climb, hash_entry, hash_field
 from edenmem.errors import InputError, unreadable
+from edenmem.models.forgetting import SubjectKind
 
 
 class ReceiptCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +23,27 @@ class ReceiptCheck(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def read_receipt(path: str) -> dict[str, Any]:
+class ReceiptSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """The subject of a receipt: hashes of its ID, of its agent's, and of accounts or facts."""
+
+    kind: SubjectKind
+    sha256: str
+    agent_sha256: str | None = None
+    ids_sha256: tuple[str, ...] = ()
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="forgetting"):
+    """The parts of a receipt that can be checked; see `edenmem.engine.erasure.reports`."""
+
+    id: str
+    forgetting: str
+    subject: ReceiptSubject
+    removed: dict[str, int]
+    mentions: dict[str, int]
+    sealed: dict[str, Any] | None = None
+
+
+def read_receipt(path: str) -> Receipt:
     """Read a receipt of `edenmem.engine.erasure.reports.receipt_of`.
 
     Raises:
@@ -30,14 +51,11 @@ def read_receipt(path: str) -> dict[str, Any]:
         InputError: the file is no receipt.
     """
     try:
-        data = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(Path(path).read_bytes(), type=Receipt)
     except OSError as error:
         raise unreadable(path, error) from error
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{path} is not a receipt: {error}") from error
-    if data.get("type") != "forgetting":
-        raise InputError(f"{path} is not a receipt of 'edenmem forget'")
-    return data
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a receipt of 'edenmem forget'") from error
 
 
 def check_receipt(path: str, seals: str = "") -> ReceiptCheck:
@@ -54,14 +72,15 @@ def check_receipt(path: str, seals: str = "") -> ReceiptCheck:
     receipt = read_receipt(path)
     kept = SealFile(seals) if seals else None
     try:
-        seal = msgspec.convert(receipt["sealed"]["seal"], Header)
-        problem = _compare(receipt, receipt["sealed"], seal)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return ReceiptCheck(id=str(receipt.get("id")), problem="not sealed, or incomplete")
+        proof = receipt.sealed or {}
+        seal = msgspec.convert(proof["seal"], Header)
+        problem = _compare(receipt, proof, seal)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        return ReceiptCheck(id=receipt.id, problem="not sealed, or incomplete")
     if not problem and kept is not None and kept.hash_at(seal.number) != seal.hash:
         problem = f"seal {seal.number} is not in {kept.path}"
     return ReceiptCheck(
-        id=receipt["id"],
+        id=receipt.id,
         seal=seal.number,
         at=seal.at,
         file=str(kept.path) if kept is not None else "",
@@ -69,7 +88,7 @@ def check_receipt(path: str, seals: str = "") -> ReceiptCheck:
     )
 
 
-def _compare(receipt: dict[str, Any], proof: dict[str, Any], seal: Header) -> str:
+def _compare(receipt: Receipt, proof: dict[str, Any], seal: Header) -> str:
     content, entry, fields = proof["content"], proof["entry"], proof["fields"]
     if fields["content"] != hash_field("content", content, proof["salt"]):
         return "the content of the entry was changed"
@@ -77,6 +96,6 @@ def _compare(receipt: dict[str, Any], proof: dict[str, Any], seal: Header) -> st
     if root != seal.root or not seal.is_whole:
         return "the entry is not the one that was sealed"
     told = (entry["id"], entry["change_set_id"], content[1]["removed"])
-    if told != (receipt["id"], receipt["forgetting"], receipt["removed"]):
+    if told != (receipt.id, receipt.forgetting, receipt.removed):
         return "the receipt differs from the sealed entry"
     return ""

@@ -19,6 +19,7 @@ from edenmem.engine.erasure.sweep import Sweep
 from edenmem.engine.exchange.exporter import Exporter, ExportRequest
 from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.importer import Importer
+from edenmem.engine.seals.receipts import Receipt
 from edenmem.models.backup import RecordKind
 from edenmem.models.memory import content_hash
 from edenmem.settings.schema import BackupSettings
@@ -37,7 +38,7 @@ def town(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> 
 
 
 def _check(store: Store, receipt: dict[str, Any]) -> dict[str, int]:
-    return asyncio.run(forgetter(store).check(receipt))
+    return asyncio.run(forgetter(store).check(msgspec.convert(receipt, Receipt)))
 
 
 def test_everything_about_a_person_is_gathered(town: Town, tmp_path: Path) -> None:
