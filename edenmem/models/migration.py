@@ -80,12 +80,12 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
 
     ``source`` is a label without secrets; ``source`` and ``options`` identify runs of the same
     data. ``documents`` are counts of source documents by collection, ``fates`` counts by result:
-    "used", "left_behind" or "bad". ``last_key`` is the key of the last finished item, ``done`` the
-    number of finished items of ``total``; ``counts`` are items by outcome. ``resumed`` counts
-    resumptions. ``problems`` holds only the first ones. ``seconds`` is the working time of all
-    processes. ``undo_runs`` are runs that undid or redid this run. ``incomplete`` lists missing or
-    unreadable parts of the source, ``incomplete_accepted`` whether the operator accepts them. A run
-    is done after verification; ``verification`` is the latest outcome. ``names_taken`` counts
+    "used", "left_behind" or "bad". ``done`` is the number of finished items of ``total``;
+    ``counts`` are items by outcome. ``resumed`` counts resumptions. ``problems`` holds only the
+    first ones. ``seconds`` is the working time of all processes. ``undo_runs`` are runs that undid
+    or redid this run. ``incomplete`` lists missing or unreadable parts of the source,
+    ``incomplete_accepted`` whether the operator accepts them. A run is done after verification;
+    ``verification`` is the latest outcome. ``names_taken`` counts
     accounts that were not added because their usernames were taken.
     """
 
@@ -99,7 +99,6 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     state: RunState = RunState.RUNNING
     documents: dict[str, int] = msgspec.field(default_factory=dict)
     resumed: int = 0
-    last_key: str = ""
     done: int = 0
     total: int = 0
     counts: dict[str, int] = msgspec.field(default_factory=dict)
