@@ -43,7 +43,8 @@ FACT_FIELDS = {
     "id", "content", "hash", "scope", "agent_id", "user_id", "group_id", "shard", "session_id",
     "formed_at", "version", "previous_content", "updated_at", "source_message_ids",
     "access_count", "last_accessed_at", "private", "formation_id", "embedding_model",
-    "related_users", "quote", "unconfirmed", "said_at", "edited_at",
+    "related_users", "quote", "unconfirmed", "said_at", "edited_at", "key", "tags", "metadata",
+    "expires_at", "value",
 }  # fmt: skip
 
 
