@@ -176,6 +176,10 @@ def _fact_detail(fact: Fact) -> Content:
             ("private", "yes" if fact.private else ""),
             ("quote", f"“{fact.quote}”" if fact.quote else ""),
             (UNCONFIRMED, fact.unconfirmed),
+            ("key", fact.key or ""),
+            ("tags", ", ".join(fact.tags)),
+            ("metadata", ", ".join(f"{name}={text}" for name, text in fact.metadata.items())),
+            ("expires", _time(fact.expires_at)),
             ("accessed", many(fact.access_count, "time") if fact.access_count else ""),
         ],
     )

@@ -161,7 +161,7 @@ def _show_fact(run: Invocation, fact_id: str, vectors: bool) -> None:
             ("unconfirmed", fact.unconfirmed or None),
             ("key", fact.key),
             ("tags", list(fact.tags)),
-            *((f"metadata {name}", text) for name, text in fact.metadata.items()),
+            ("metadata", [f"{name}={text}" for name, text in fact.metadata.items()]),
             ("expires", fact.expires_at),
             ("value", encode(fact.value).decode() if fact.value is not None else None),
             ("session", fact.session_id),
