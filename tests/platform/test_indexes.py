@@ -7,6 +7,7 @@ from threading import Barrier, Thread
 import pytest
 
 from edenmem.errors import ExitCode
+from edenmem.store.mongo.core.collections import GIVEN_KEY
 from tests.platform.conftest import World, sentences
 
 pytestmark = pytest.mark.slow
@@ -22,12 +23,12 @@ def add(world: World, user: str, content: str = SENTENCE) -> int:
 
 
 def unique_keys(world: World) -> dict[str, list[str]]:
-    """The unique indexes on facts, apart from that on ids."""
+    """The unique indexes on facts, apart from those on ids and on the keys of other systems."""
     indexes = world.database.memory2_facts.index_information()
     return {
         name: [field for field, _ in index["key"]]
         for name, index in indexes.items()
-        if index.get("unique")
+        if index.get("unique") and name != GIVEN_KEY.name
     }
 
 
