@@ -50,6 +50,7 @@ ARROWS = {
     "server": BASE | {"engine"},  # interfaces for agents
     "mcp": BASE | {"engine", "server"},
     "browse": BASE | {"engine"},
+    "integrations": {*edenmem.__all__},  # like any other program
     "cli": BASE | {"browse", "engine", "mcp", "server"},
     "__main__": {"cli"},
 }
@@ -94,6 +95,7 @@ HOMES = {
 #: Extras that a part may import, besides the dependencies.
 EXTRAS = {
     "browse": {"ui"},
+    "integrations": {"dev"},  # each needs its framework alone
     "mcp": {"mcp", "server"},  # HTTP needs both
     "onnx": {"local"},
     "server": {"server"},

@@ -53,12 +53,15 @@ def accept(candidate: Candidate) -> Judgment:
     return Judgment(content=content, sources=candidate.sources, violations=violations)
 
 
-def object_to(content: str, *, takes_orders: bool = False) -> str | None:
-    """Return why a text must not be remembered in any conversation; None if it may."""
+def object_to(content: str, *, takes_orders: bool = False, is_statement: bool = True) -> str | None:
+    """Return why a text must not be remembered in any conversation; None if it may.
+
+    A text that is no statement, such as an item of a program, may be a greeting or a placeholder.
+    """
     order = None if takes_orders else orders.find_order(content, (), ())
     if secret := secrets.find_secret(content):
         return f"contains {secret}, which must not be remembered"
-    return form.find_junk(content) or order
+    return (form.find_junk(content) if is_statement else None) or order
 
 
 def object_to_line(

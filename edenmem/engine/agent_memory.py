@@ -14,25 +14,30 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edenmem.engine.edits.checks import find_objection, find_secret_in_fields
-from edenmem.engine.edits.editor import make_edit
+from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.history.reader import Source, fact_why
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import SessionView, current_view, people_who_wrote
-from edenmem.errors import NotFoundError, ScopeError, UsageError
+from edenmem.errors import ConflictError, NotFoundError, ScopeError, UsageError
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import new_id
 from edenmem.models.memory import NO_FIELDS, Fact, FactFields
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.told import Reply, make_note, shown_facts
+from edenmem.text import truncate_words
 
 if TYPE_CHECKING:
     from edenmem.engine.context.builder import ContextBuilder
     from edenmem.engine.context.recall import RecallMode
     from edenmem.engine.reports import ContextReport, EditReport, FormationReport, SearchReport
     from edenmem.engine.search.searcher import Searcher
+
+
+#: Maximum length of the text of `AgentMemory.put_fact`.
+_PUT_WORDS = 200
 
 
 class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +105,7 @@ class AgentMemory:
         top_k: int | None = None,
         tags: Sequence[str] = (),
         key: str | None = None,
+        shared: bool | None = None,
         explain: bool = False,
     ) -> SearchReport:
         """Find facts by meaning and by words.
@@ -109,6 +115,7 @@ class AgentMemory:
             top_k: Maximum number of results per query (None: ``search.top_k``).
             tags: Only facts with all of these tags.
             key: Only the fact with this key.
+            shared: Only memory of all users (True) or of this user (False).
             explain: Return the figures of each stage, and the dropped candidates.
 
         Raises:
@@ -119,7 +126,12 @@ class AgentMemory:
         texts = (queries,) if isinstance(queries, str) else queries
         access = await in_thread(self._access)
         report = await self._searcher.search(
-            texts, access.view.reads, top_k=top_k, tags=tags, key=key, explain=explain
+            texts,
+            _narrow(access.view.reads, shared),
+            top_k=top_k,
+            tags=tags,
+            key=key,
+            explain=explain,
         )
         self._note([hit.fact for hit in report.hits], access.view)
         return report
@@ -148,22 +160,24 @@ class AgentMemory:
     async def facts(
         self,
         *,
-        limit: int = 20,
+        limit: int | None = 20,
         containing: str = "",
         tags: Sequence[str] = (),
         key: str | None = None,
+        shared: bool | None = None,
     ) -> list[Fact]:
         """Return the most recently created or corrected facts that have not expired.
 
         Args:
-            limit: Maximum number of facts.
+            limit: Maximum number of facts (None: no limit).
             containing: Only facts that contain this text, ignoring case.
             tags: Only facts with all of these tags.
             key: Only facts with this key, which is unique in a scope.
+            shared: Only facts of all users (True) or of this user (False).
         """
-        if limit < 1:
+        if limit is not None and limit < 1:
             raise UsageError(f"limit must be at least 1: {limit}")
-        return await in_thread(self._facts, limit, containing.casefold(), tuple(tags), key)
+        return await in_thread(self._facts, limit, containing.casefold(), tuple(tags), key, shared)
 
     async def why(self, fact_id: str) -> FactOrigin:
         """Return the origin of a fact, also of a removed one.
@@ -219,6 +233,48 @@ class AgentMemory:
                 scope, content, session_id=self.session_id, fields=fields
             ),
         )
+
+    async def put_fact(
+        self, content: str, *, shared: bool | None = None, fields: FactFields
+    ) -> EditReport:
+        """Store a fact under its key, in place of the fact that has the key.
+
+        Args:
+            content: The text, by which the fact is found; cut to 200 words. A longer item is whole
+                in ``fields.value``.
+            shared: See `add_fact`.
+            fields: All fields of the fact; the key is required.
+
+        Raises:
+            UsageError: there is no key, or see `add_fact`.
+            ConflictError: other writers changed the fact at the same time, three times.
+            ScopeError: the scope is not writable.
+        """
+        if fields.key is None:
+            raise UsageError("the fact needs a key")
+        access = await in_thread(self._access)
+        scope = self._scope_for(access, shared)
+        _check_content(content, scope, fields, is_statement=False)
+        keyed = FactFilter(scopes=(scope,), key=fields.key)
+        text = truncate_words(content, _PUT_WORDS)
+
+        def put(editor: Editor) -> EditReport:
+            there = next(iter(self._store.memory.facts(keyed, limit=1)), None)
+            if there is None:
+                session_id = self.session_id
+                return editor.add_fact(
+                    scope, text, session_id=session_id, fields=fields, allow_long=True
+                )
+            return editor.edit_fact(
+                there.id, text, expected_version=there.version, fields=fields, allow_long=True
+            )
+
+        for _ in range(2):
+            try:
+                return await make_edit(self._runtime, put)
+            except ConflictError:
+                continue
+        return await make_edit(self._runtime, put)
 
     async def edit_fact(
         self,
@@ -287,9 +343,17 @@ class AgentMemory:
         )
         return _Access(agent=agent, session=session, view=view)
 
-    def _facts(self, limit: int, wanted: str, tags: tuple[str, ...], key: str | None) -> list[Fact]:
+    def _facts(
+        self,
+        limit: int | None,
+        wanted: str,
+        tags: tuple[str, ...],
+        key: str | None,
+        shared: bool | None,
+    ) -> list[Fact]:
         view = self._access().view
-        scopes = tuple(scope for scope in view.reads if scope.kind is not ScopeKind.SESSION)
+        reads = _narrow(view.reads, shared)
+        scopes = tuple(scope for scope in reads if scope.kind is not ScopeKind.SESSION)
         filter = FactFilter(scopes=scopes, live_at=self._runtime.clock(), tags=tags, key=key)
         found = self._store.memory.facts(filter, limit=None if wanted else limit)
         listed = list(islice((each for each in found if wanted in each.content.casefold()), limit))
@@ -359,9 +423,18 @@ class AgentMemory:
             raise ScopeError(f"{scope.kind} memory is not writable: switched off or paused")
 
 
-def _check_content(content: str, scope: Scope, fields: FactFields | None) -> None:
+def _narrow(scopes: Sequence[Scope], shared: bool | None) -> Sequence[Scope]:
+    """Return the scopes of all users (True), of one user (False), or all (None)."""
+    if shared is None:
+        return scopes
+    return [scope for scope in scopes if (scope.kind is ScopeKind.USER) is not shared]
+
+
+def _check_content(
+    content: str, scope: Scope, fields: FactFields | None, *, is_statement: bool = True
+) -> None:
     """Reject secrets and orders to the agent, as for facts of conversations."""
-    why = find_objection(content, scope=scope)
+    why = find_objection(content, scope=scope, is_statement=is_statement)
     if why := why or (find_secret_in_fields(fields) if fields is not None else None):
         raise UsageError(why)
 

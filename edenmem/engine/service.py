@@ -517,6 +517,23 @@ class MemoryService:
             store_messages, self._runtime, session_id, messages, user=user, agent=agent
         )
 
+    async def retract_messages(self, session_id: str, message_ids: Sequence[str]) -> int:
+        """Empty messages that a host takes back: no memory is formed from them any more.
+
+        They keep their place and time. Memory that was formed from them stays; to erase it too:
+        ``edenmem forget``.
+
+        Returns:
+            The number of messages.
+
+        Raises:
+            NotFoundError: the session does not exist.
+            UsageError: the session belongs to the platform.
+        """
+        from edenmem.engine.sessions.conversation import retract_messages
+
+        return await in_thread(retract_messages, self._runtime, session_id, message_ids)
+
     async def on_session_start(
         self, session_id: str, *, agent_id: str | None = None, user_id: str | None = None
     ) -> ContextReport:

@@ -118,6 +118,7 @@ class SyncAgentMemory:
     why = _blocking(AgentMemory.why)
     remember = _blocking(AgentMemory.remember)
     add_fact = _blocking(AgentMemory.add_fact)
+    put_fact = _blocking(AgentMemory.put_fact)
     edit_fact = _blocking(AgentMemory.edit_fact)
     forget_fact = _blocking(AgentMemory.forget_fact)
 
@@ -160,6 +161,14 @@ class SyncMemoryService:
             finally:
                 self._loop.close()
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on ``service`` in its event loop, and return the result.
+
+        Raises:
+            UsageError: the service is closed.
+        """
+        return self._loop.run(work)
+
     initialize = _blocking(MemoryService.initialize)
     close_models = _blocking(MemoryService.close_models)
     assemble_context = _blocking(MemoryService.assemble_context)
@@ -168,6 +177,7 @@ class SyncMemoryService:
     ensure_user = _blocking(MemoryService.ensure_user)
     ensure_session = _blocking(MemoryService.ensure_session)
     add_messages = _blocking(MemoryService.add_messages)
+    retract_messages = _blocking(MemoryService.retract_messages)
     on_session_start = _blocking(MemoryService.on_session_start)
     on_session_end = _blocking(MemoryService.on_session_end)
     process_cold_session = _blocking(MemoryService.process_cold_session)

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.exhaustive import spared
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -101,41 +99,25 @@ def test_examples_use_public_names_alone(path: Path) -> None:
         for alias in node.names
     ]
     assert named
-    assert {module for module, _ in named} == {"edenmem"}
-    assert {name for _, name in named} <= set(edenmem.__all__)
+    modules = {module for module, _ in named}
+    assert {each for each in modules if not each.startswith("edenmem.integrations.")} == {"edenmem"}
+    assert {name for module, name in named if module == "edenmem"} <= set(edenmem.__all__)
+
+
+SCRIPTED = {
+    "langgraph_store.py": ["You said: My workshop opens on 3 March.", "I do not know."],
+    "openai_agents_session.py": ["I see 3 messages. The first: My workshop opens on 3 March."],
+}
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("environment")
-def test_an_agent_of_the_sdk_keeps_and_finds_a_fact(upstream: Upstream, tmp_path: Path) -> None:
-    def call(name: str, **arguments: str) -> dict[str, Any]:
-        function = {"name": name, "arguments": json.dumps(arguments)}
-        return {"tool_calls": [{"id": f"call-{name}", "type": "function", "function": function}]}
-
-    fact = "Lena's workshop opens on 3 March 2026."
-    upstream.script += [call("keep_fact", fact=fact), {"content": "I will remember."}]
-    assert run("openai_agents_tool.py", "lena", "It opens.", cwd=tmp_path) == "I will remember."
-    upstream.script += [call("search_memory", query="workshop"), {"content": "On 3 March."}]
-    assert run("openai_agents_tool.py", "lena", "When?", cwd=tmp_path) == "On 3 March."
-    assert fact in upstream.system(2)
-    assert upstream.requests[3]["messages"][-1]["content"] == f"- {fact}"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("environment")
-def test_a_graph_answers_with_what_is_remembered(upstream: Upstream, tmp_path: Path) -> None:
-    from edenmem import SyncMemoryService
-
-    with SyncMemoryService.from_settings() as service:
-        service.initialize()
-        service.ensure_session("graph-lena", agents=["mira"], users=["lena"])
-        service.memory_for("mira", user="lena").add_fact("Lena's workshop opens on 3 March 2026.")
-        upstream.script += [{"content": "On 3 March."}]
-        assert run("langgraph_node.py", "lena", "When?", cwd=tmp_path) == "On 3 March."
-        assert "3 March 2026" in upstream.system(0)
-        session = service.ensure_session("graph-lena", agents=["mira"])
-        said = [message.content for message in service.service.store.host.messages(session.id)]
-        assert said == ["When?", "On 3 March."]
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_a_scripted_example_remembers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDENMEM_EMBEDDING_PROVIDER", "none")
+    printed = run(name, cwd=tmp_path)
+    assert [answer for answer in SCRIPTED[name] if answer not in printed] == []
 
 
 @pytest.mark.slow
@@ -177,26 +159,7 @@ def test_an_application_without_a_key_ends_with_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["agent_loop.py", spared("langgraph_node.py"), spared("openai_agents_tool.py")]
-)
-def test_the_command_line_of_an_example_explains_itself(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    def start(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(EXAMPLES / name), *arguments]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
-        )
-
-    shown = start("--help")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.startswith(f"usage: {name} ")
-    if name != "agent_loop.py":
-        assert start().returncode == 2
-        without_key = start("lena", "When?")
-        assert (without_key.returncode, without_key.stdout) == (1, "")
-        assert without_key.stderr == "OPENAI_API_KEY is not set\n"
+def test_the_command_line_of_an_example_explains_itself(tmp_path: Path) -> None:
+    printed = run("agent_loop.py", "--help", cwd=tmp_path)
+    assert printed.startswith("usage: agent_loop.py ")
     assert not list(tmp_path.iterdir())

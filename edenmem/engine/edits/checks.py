@@ -60,7 +60,12 @@ def text_of(content: str, *, what: str, limit: int, allow_long: bool) -> str:
 
 
 def find_objection(
-    content: str, what: str = "fact", *, scope: Scope | None = None, takes_orders: bool = False
+    content: str,
+    what: str = "fact",
+    *,
+    scope: Scope | None = None,
+    takes_orders: bool = False,
+    is_statement: bool = True,
 ) -> str | None:
     """Return why agents and clients may not store this text, or None.
 
@@ -73,12 +78,13 @@ def find_objection(
         scope: The scope of the text. The scope of a user may hold the user's own wishes; without a
             scope, the rules of shared memory apply.
         takes_orders: Whether the scope (a shard) accepts orders.
+        is_statement: Whether greetings and placeholders are rejected, too.
     """
     from edenmem.acceptance.rules import object_to  # reads tables
 
     if not content.strip():
         return None
-    why = object_to(content, takes_orders=takes_orders)
+    why = object_to(content, takes_orders=takes_orders, is_statement=is_statement)
     return f"the {what} {why}" if why else None
 
 

@@ -22,6 +22,8 @@ from edenmem.text import clean
 
 T = TypeVar("T")
 
+#: Messages without a time follow the newest one of the session, each later by this.
+_STEP = timedelta(milliseconds=1)
 #: Maximum length of the host's keys in characters.
 _MAX_KEY = 1000
 
@@ -135,18 +137,36 @@ def store_messages(
         raise UsageError(f"messages must be a list: {type(given).__name__}")
     session = existing_session(runtime.store, session_ref)
     senders = _Senders(runtime.store, session, user=user, agent=agent)
-    now = runtime.clock()
+    newest = list(runtime.store.host.messages(session.id, newest=1))
+    now = max([runtime.clock(), *(message.created_at + _STEP for message in newest)])
     messages = []
     for index, each in enumerate(given):
         path = f"messages[{index}]"
         if isinstance(each, Message):
             messages.append(_resolve_sender(each, session, senders, path))
         elif isinstance(each, Mapping):
-            at = now + timedelta(milliseconds=index)
+            at = now + index * _STEP
             messages.append(_convert(each, session, senders, path, at))
         else:
             raise UsageError(f"{path} must be a Message or a dict: {type(each).__name__}")
     return add_messages(runtime.store, session.id, messages)
+
+
+def retract_messages(runtime: Runtime, session_ref: str, message_ids: Sequence[str]) -> int:
+    """Empty messages of a session, and return how many there are.
+
+    Raises:
+        NotFoundError: the session does not exist.
+        UsageError: the session belongs to the platform.
+    """
+    session = existing_session(runtime.store, session_ref)
+    if not session.imported:
+        raise UsageError(f"the session belongs to the platform: {session.label}")
+    found = list(runtime.store.host.messages(session.id, ids=message_ids))
+    for message in found:
+        empty = msgspec.structs.replace(message, content="", tool_calls=())
+        runtime.store.host.put_message(empty)
+    return len(found)
 
 
 class _Senders:
