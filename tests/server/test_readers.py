@@ -25,6 +25,7 @@ from edenmem.mcp.http import create_app as create_mcp_app
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
+    HoldItem,
     RemoveFact,
     WriteConsolidation,
     WritePolicy,
@@ -49,6 +50,7 @@ from tests.support.builders import (
     change_set,
     make_agent,
     make_fact,
+    make_held,
     make_messages,
     make_policy,
     make_reflection,
@@ -140,6 +142,7 @@ def fill(store: SqliteStore) -> None:
                 RemoveFact(scope=scope, fact_id=_id(scope, "removed"), expected_version=1, at=now)
             )
         changes += [
+            HoldItem(held=make_held(scope, f"Held: {word}.", id=_id(scope, "held"), held_at=now)),
             AddReflection(
                 reflection=make_reflection(
                     scope, f"A walk with {word}.", formed_at=now, id=_id(scope, "reflection")
@@ -175,6 +178,7 @@ _USERS = [None, "lena", "tomas", LENA, LENA_ON_DISCORD, TOMAS]
 _AGENTS = ["mira", "otto"]
 _SESSIONS = [ALONE, BOTH, HIS, OTTOS]
 _MEMORIES = [_id(scope, what) for scope in WORDS for what in ("fact", "removed", "reflection")]
+_HELD = [_id(scope, what) for scope in WORDS for what in ("held", "fact")]
 _KINDS = ["agent", "shard", "group", "user"]
 _A = "/api/agents/{agent_id}"
 
@@ -225,6 +229,10 @@ REQUESTS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("GET", "/api/told"): [
         {"params": each} for each in _each(agent=_AGENTS, user=_USERS, limit=[200])
     ],
+    ("GET", "/api/review"): [
+        {"params": each} for each in _each(agent=_AGENTS, user=_USERS, limit=[200])
+    ],
+    ("GET", "/api/review/{item_id}"): _memories({"item_id": _HELD}),
     ("GET", "/api/told/{reply_id}"): _memories({"reply_id": list(TOLD)}),
     ("GET", "/api/log"): [
         {"params": each} for each in _each(agent=_AGENTS, user=_USERS, limit=[200])
@@ -274,6 +282,8 @@ REQUESTS: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"json": {"text": "The walk goes past the elms.", **each}}
         for each in _each(agent=_AGENTS, user=_USERS)
     ],
+    ("POST", "/api/review/{item_id}/accept"): _memories({"item_id": _HELD[::2]}, json={}),
+    ("POST", "/api/review/{item_id}/reject"): _memories({"item_id": _HELD}, json={}),
     ("POST", "/api/undo"): [{"json": {"entry": each}} for each in _MEMORIES[:3]],
     ("POST", "/api/forget"): [{"json": {"fact": each}} for each in _MEMORIES],
     ("PATCH", "/api/memory-sessions/{memory_id}"): _memories({"memory_id": _MEMORIES}, **_NEW),
