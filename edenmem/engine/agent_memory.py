@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edenmem.engine.edits.checks import find_objection, find_secret_in_fields
+from edenmem.engine.edits.checks import check_version, find_objection, find_secret_in_fields
 from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.history.reader import Source, fact_why
 from edenmem.engine.runtime.concurrency import in_thread
@@ -235,19 +235,26 @@ class AgentMemory:
         )
 
     async def put_fact(
-        self, content: str, *, shared: bool | None = None, fields: FactFields
+        self,
+        content: str,
+        *,
+        shared: bool | None = None,
+        fields: FactFields,
+        version: int | None = None,
     ) -> EditReport:
         """Store a fact under its key, in place of the fact that has the key.
 
         Args:
-            content: The text, by which the fact is found; cut to 200 words. A longer item is whole
-                in ``fields.value``.
+            content: The text, by which the fact is found; stored as one line of up to 200 words.
+                The whole item belongs in ``fields.value``.
             shared: See `add_fact`.
             fields: All fields of the fact; the key is required.
+            version: The version that the caller read; 0 for no fact (None: any).
 
         Raises:
             UsageError: there is no key, or see `add_fact`.
-            ConflictError: other writers changed the fact at the same time, three times.
+            ConflictError: the fact has changed since this version, or other writers changed it at
+                the same time, three times.
             ScopeError: the scope is not writable.
         """
         if fields.key is None:
@@ -256,10 +263,12 @@ class AgentMemory:
         scope = self._scope_for(access, shared)
         _check_content(content, scope, fields, is_statement=False)
         keyed = FactFilter(scopes=(scope,), key=fields.key)
-        text = truncate_words(content, _PUT_WORDS)
+        text = truncate_words(" ".join(content.split()), _PUT_WORDS)
 
         def put(editor: Editor) -> EditReport:
             there = next(iter(self._store.memory.facts(keyed, limit=1)), None)
+            stored = there.version if there is not None else 0
+            check_version("fact", stored, version)
             if there is None:
                 session_id = self.session_id
                 return editor.add_fact(

@@ -112,6 +112,10 @@ class SyncAgentMemory:
         self.memory = self._wrapped = memory
         self._loop = loop
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on ``memory`` in its event loop; see `SyncMemoryService.run`."""
+        return self._loop.run(work)
+
     search = _blocking(AgentMemory.search)
     context = _blocking(AgentMemory.context)
     facts = _blocking(AgentMemory.facts)

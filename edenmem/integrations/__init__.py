@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from edenmem import ConflictError, NotFoundError, ScopeError, UsageError
+
+#: What memory refuses, for the model to read; a failure of the database is not among them.
+REFUSALS = (ConflictError, NotFoundError, ScopeError, UsageError)
+
 
 @contextmanager
 def requires(package: str) -> Iterator[None]:
