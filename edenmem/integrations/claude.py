@@ -171,7 +171,7 @@ def _below(folder: str, files: dict[str, Fact]) -> dict[str, Fact]:
 
 
 def _taken(path: str, files: dict[str, Fact]) -> str:
-    """Return what stands in the way of a new path: a file there, below or above; or ""."""
+    """Return a file that excludes a new path: the same one, one below or one above; "" if none."""
     if path == _ROOT:
         return path
     new = f"{path}/"

@@ -120,7 +120,7 @@ SCRIPTED = {
         "agents",
         ["I see 3 messages. The first: My workshop opens on 3 March."],
     ),
-    "pydantic_ai_tools.py": ("pydantic_ai", [": Lena's workshop opens on 3 March.']"]),
+    "pydantic_ai_tools.py": ("pydantic_ai", [": Lena's workshop opens on 3 March."]),
 }
 
 

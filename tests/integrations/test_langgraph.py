@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from langgraph.store.base import BaseStore, PutOp, SearchOp
@@ -129,5 +130,8 @@ def test_secrets_are_refused(service: SyncMemoryService) -> None:
     store = EdenmemStore(service, agent="mira")
     with pytest.raises(UsageError, match="must not be remembered"):
         store.put(("docs",), "key", {"token": "sk-proj-" + "a1B2" * 12})
+    with pytest.raises(UsageError, match="must not be remembered"):
+        store.put(("docs",), "hidden", {"token": "sk-proj-" + "a1B2" * 12}, index=False)
+    store.put(("docs",), str(uuid4()), {"text": "An ID is no secret."})
     with pytest.raises(UsageError, match="the limit is 16,384"):
         store.put(("docs",), "big", {"text": "so " * 8_000})

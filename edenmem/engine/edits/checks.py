@@ -90,8 +90,12 @@ def find_objection(
 
 def find_secret_in_fields(fields: FactFields) -> str | None:
     """Return why the fields of a fact must not be stored if they have a secret, or None."""
-    texts = msgspec.json.encode(msgspec.structs.replace(fields, expires_at=None)).decode()
-    return find_secret_in(texts, "fact") if fields != NO_FIELDS else None
+    if fields == NO_FIELDS:
+        return None
+    # apart: after its name, "key", an ID would look like an access key
+    rest = msgspec.structs.replace(fields, key=None, expires_at=None)
+    texts = f"{fields.key or ''}\n{msgspec.json.encode(rest).decode()}"
+    return find_secret_in(texts, "fact")
 
 
 def find_secret_in(content: str, what: str) -> str | None:
