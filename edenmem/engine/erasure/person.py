@@ -16,6 +16,7 @@ import msgspec
 from edenmem.engine.context.told import Telling
 from edenmem.engine.erasure.reports import ForgetPlan, Mention
 from edenmem.engine.erasure.survey import find_subject
+from edenmem.engine.exchange.files import DAMAGES
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import load_labels
 from edenmem.engine.seals.receipts import ReceiptSubject
@@ -111,7 +112,7 @@ def _find_backups(folder: str, ids: Sequence[str]) -> Iterator[str]:
                         yield str(path)
                         break
                     end = chunk[-32:]
-        except (OSError, EOFError):
+        except (OSError, *DAMAGES):
             yield f"{path} (unreadable)"
 
 

@@ -43,9 +43,11 @@ def _check(store: Store, receipt: dict[str, Any]) -> dict[str, int]:
 
 def test_everything_about_a_person_is_gathered(town: Town, tmp_path: Path) -> None:
     traces = fill(town)
-    for name, text in (("1", town.zenobia_on_discord.id), ("2", "nobody"), ("3", "")):
-        path = tmp_path / f"edenmem-{name}.jsonl.gz"
-        path.write_bytes(gzip.compress(text.encode()) if text else b"damaged")
+    whole = gzip.compress(town.zenobia_on_discord.id.encode())
+    broken = whole[:10] + b"\xff" * 20  # a gzip header, and no data of zlib
+    backups = (whole, gzip.compress(b"nobody"), b"damaged", broken)
+    for number, content in enumerate(backups, 1):
+        (tmp_path / f"edenmem-{number}.jsonl.gz").write_bytes(content)
     settings = msgspec.structs.replace(SETTINGS, backup=BackupSettings(folder=str(tmp_path)))
     eraser = Forgetter(make_runtime(town.store, settings))
     plan = plan_of(town.store, user="zenobia")
@@ -53,7 +55,11 @@ def test_everything_about_a_person_is_gathered(town: Town, tmp_path: Path) -> No
     assert {each.id for each in data.accounts} == {town.zenobia.id, town.zenobia_on_discord.id}
     assert {each.id for each in data.sessions} == {town.own.id, town.shared.id}
     assert data.mentions == plan.mentions
-    assert [Path(each).name[:9] for each in data.backups] == ["edenmem-1", "edenmem-3"]
+    assert [Path(each).name for each in data.backups] == [
+        "edenmem-1.jsonl.gz",
+        "edenmem-3.jsonl.gz (unreadable)",
+        "edenmem-4.jsonl.gz (unreadable)",
+    ]
     shared = [each for each in data.messages if each.session_id == town.shared.id]
     assert shared
     assert {each.sender for each in shared} == {town.zenobia_on_discord.id}
