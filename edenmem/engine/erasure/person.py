@@ -24,7 +24,7 @@ from edenmem.errors import NotFoundError
 from edenmem.models.backup import Record, RecordKind, Selection
 from edenmem.models.forgetting import Subject
 from edenmem.models.host import Message, Session, User
-from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Reflection
 from edenmem.models.records import StoredEntry
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
@@ -130,8 +130,13 @@ def to_markdown(store: Store, data: PersonData) -> str:
         match record:
             case Consolidation(consolidated_content=text) if text:
                 texts.setdefault(record.home, []).extend(filter(None, text.splitlines()))
-            case Fact(content=text) | Reflection(content=text):
+            case Fact():
+                texts.setdefault(record.home, []).append(_describe_fact(record))
+            case Reflection(content=text):
                 texts.setdefault(record.home, []).append(text)
+            case Held(content=text, quote=quote, reasons=why):
+                parts = (f"(waits for review) {text}", quote and f"quote: {quote}", why)
+                texts.setdefault(record.home, []).append("; ".join(filter(None, parts)))
     labels = load_labels(store, texts)
     for scope, items in texts.items():
         section(f"Memory: {labels.full(scope)}", items)
@@ -149,6 +154,18 @@ def to_markdown(store: Store, data: PersonData) -> str:
     section("Backups that still have it", data.backups)
     section("Elsewhere", data.stays)
     return "\n".join(lines)
+
+
+def _describe_fact(fact: Fact) -> str:
+    """Return the text of a fact with its quote and fields, as the export names them."""
+    fields = {"quote": fact.quote, "unconfirmed": fact.unconfirmed}
+    fields |= msgspec.to_builtins(fact.fields)
+    named = (
+        f"{name}: {each if isinstance(each, str) else msgspec.json.encode(each).decode()}"
+        for name, each in fields.items()
+        if each
+    )
+    return "; ".join((fact.content, *named))
 
 
 # -- receipts --------------------------------------------------------------------------------------

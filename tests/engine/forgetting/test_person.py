@@ -23,7 +23,7 @@ from edenmem.engine.seals.receipts import Receipt
 from edenmem.models.backup import RecordKind
 from edenmem.models.memory import content_hash
 from edenmem.settings.schema import BackupSettings
-from tests.support.builders import NOW, make_fact
+from tests.support.builders import NOW, make_fact, make_held
 from tests.support.forgetting import SETTINGS, Town, fill, forget, forgetter, make_town, plan_of
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
@@ -68,6 +68,31 @@ def test_everything_about_a_person_is_gathered(town: Town, tmp_path: Path) -> No
     page = eraser.to_markdown(data)
     assert "She keeps quince jam." in page
     assert "- 2" in page.split("## Conversation: pier")[1]
+
+
+def test_the_copy_to_read_has_fields_quotes_and_held_items(
+    open_store: Callable[[str], Store],
+) -> None:
+    town = make_town(open_store("sqlite"))
+    fact = make_fact(
+        town.her(),
+        "She rows.",
+        formed_at=NOW,
+        quote="I row at six",
+        unconfirmed="perhaps twice",
+        key="oar/1",
+        tags=("sport",),
+        metadata={"club": "Heron"},
+        value={"boat": "skiff"},
+    )
+    item = make_held(town.her(), "She swims.", quote="maybe a swim", reasons="not sure")
+    town.store.walk.load(RecordKind.FACT, [fact])
+    town.store.walk.load(RecordKind.HELD, [item])
+    eraser = forgetter(town.store)
+    page = eraser.to_markdown(eraser.gather(plan_of(town.store, user="zenobia")))
+    told = ["oar/1", "sport", "Heron", "skiff", "I row at six", "perhaps twice"]
+    told += ["She swims.", "maybe a swim", "not sure"]
+    assert [each for each in told if each not in page] == []
 
 
 def test_what_a_copy_brings_back_is_found_by_the_receipt(
