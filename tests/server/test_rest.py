@@ -188,8 +188,15 @@ async def test_the_fields_of_a_fact(town: Town) -> None:
             ({"content": "Lena sings.", "expires_at": "2020-01-01T00:00:00Z"}, 400),
             ({"content": "Lena sings.", "expires_at": 4e9}, 422),
             ({"content": "Lena sings.", "tags": [""]}, 400),
+            ({"content": "Lena sings.", "tags": ["\ud800"]}, 400),
+            ({"content": "Lena sings.", "key": "\ud800"}, 400),
+            ({"content": "Lena sings.", "metadata": {"\ud800": "x"}}, 400),
+            ({"content": "Lena sings.", "value": {"a": "\ud800"}}, 400),
+            ({"content": "Lena sings.", "expires_at": "9999-12-31T23:59:59-14:00"}, 400),
+            ({"content": "Lena sings.", "expires_at": "0001-01-01T00:00:00+14:00"}, 400),
         ):
-            refused = await client.post("/api/facts", json=wrong)
+            text, json_body = json.dumps(wrong), {"Content-Type": "application/json"}
+            refused = await client.post("/api/facts", content=text, headers=json_body)
             assert refused.status_code == status, (wrong, refused.text)
         change = {"tags": ["wind"], "expires_at": None}
         done = await client.patch(path, json=change, headers=etag)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from edenmem.engine.edits.fields import check_fields
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, KeyTaken, NotFoundError, UsageError
 from edenmem.invalid import explain_value
@@ -89,9 +90,14 @@ def find_objection(
 
 
 def find_secret_in_fields(fields: FactFields) -> str | None:
-    """Return why the fields of a fact must not be stored if they have a secret, or None."""
+    """Return why the fields of a fact must not be stored if they have a secret, or None.
+
+    Raises:
+        UsageError: a field is invalid, too long, or too large.
+    """
     if fields == NO_FIELDS:
         return None
+    fields = check_fields(fields)
     # apart: after its name, "key", an ID would look like an access key
     rest = msgspec.structs.replace(fields, key=None, expires_at=None)
     texts = f"{fields.key or ''}\n{msgspec.json.encode(rest).decode()}"

@@ -47,11 +47,15 @@ def check_fields(fields: FactFields) -> FactFields:
             raise UsageError(f"{what} is longer than {length} characters: {text!r:.60}")
     if any(len(text) > TEXT_LENGTH for text in fields.metadata.values()):
         raise UsageError(f"metadata text is longer than {TEXT_LENGTH:,} characters")
+    try:
+        expires_at = None if fields.expires_at is None else as_utc(fields.expires_at)
+    except ValueError as error:
+        raise UsageError(f"the time of expiry is out of range: {fields.expires_at}") from error
     return msgspec.structs.replace(
         fields,
         tags=tags,
         metadata={name: clean(text) for name, text in fields.metadata.items()},
-        expires_at=None if fields.expires_at is None else as_utc(fields.expires_at),
+        expires_at=expires_at,
         value=None if fields.value is None else _check_value(fields.value),
     )
 

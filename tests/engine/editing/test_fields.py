@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 
 DAY = timedelta(days=1)
+WEST = timezone(-timedelta(hours=14))
 RUN = "a" * 24
 FIELDS = FactFields(key="k", tags=("home",), metadata={"by": "mem0"}, value={"n": [1, None]})
 
@@ -37,6 +38,8 @@ def deep(levels: int) -> dict[str, Any]:
         ({"key": " k"}, "outer spaces"),
         ({"key": "k" * 513}, "longer than 512"),
         ({"tags": ("a\nb",)}, "line breaks"),
+        ({"tags": ("\ud800",)}, "tag is empty"),
+        ({"expires_at": datetime.max.replace(tzinfo=WEST)}, "out of range"),
         ({"tags": tuple(map(str, range(51)))}, "at most 50 tags"),
         ({"metadata": {"": "x"}}, "metadata name is empty"),
         ({"metadata": {"n": "x" * 2001}}, "longer than 2,000"),
