@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -62,16 +63,17 @@ def check_fields(fields: FactFields) -> FactFields:
 
 def _check_value(value: dict[str, Any]) -> dict[str, Any]:
     try:
-        raw = msgspec.json.encode(value)
+        given = msgspec.to_builtins(value, str_keys=True)
+        raw = msgspec.json.encode(given)
         decoded = msgspec.json.decode(raw, type=dict[str, Any])
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise UsageError("value is not a JSON object") from error
     if len(raw) > VALUE_BYTES:
         raise UsageError(f"value has {len(raw):,} bytes as JSON, the limit is {VALUE_BYTES:,}")
-    if not _is_plain(decoded, VALUE_DEPTH):
+    if not _is_plain(given, VALUE_DEPTH):  # JSON has null for an infinite number
         raise UsageError(
-            f"value is nested more than {VALUE_DEPTH} deep, or has a number beyond 64 bits or a "
-            "name with a null character"
+            f"value is nested more than {VALUE_DEPTH} deep, or has a whole number beyond 64 bits, "
+            "a number that is not finite, or a name with a null character"
         )
     return decoded
 
@@ -81,8 +83,10 @@ def _is_plain(value: object, depth: int) -> bool:
         case dict():
             named = not any("\0" in name for name in value)
             return depth > 0 and named and all(_is_plain(one, depth - 1) for one in value.values())
-        case list():
+        case list() | tuple():
             return depth > 0 and all(_is_plain(each, depth - 1) for each in value)
+        case float():
+            return isfinite(value)
     return not isinstance(value, int) or value in _WHOLE
 
 

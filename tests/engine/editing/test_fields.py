@@ -44,6 +44,8 @@ def deep(levels: int) -> dict[str, Any]:
         ({"metadata": {"": "x"}}, "metadata name is empty"),
         ({"metadata": {"n": "x" * 2001}}, "longer than 2,000"),
         ({"value": {"n": 2**63}}, "beyond 64 bits"),
+        ({"value": {"n": [float("nan")]}}, "not finite"),
+        ({"value": {"n": (1e400,)}}, "not finite"),
         ({"value": {"n": "x" * VALUE_BYTES}}, "the limit is 16,384"),
         ({"value": {"n": object()}}, "not a JSON object"),
         ({"value": {"a\0": 1}}, "null character"),
