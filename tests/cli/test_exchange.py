@@ -199,7 +199,7 @@ def test_the_memory_of_another_system_is_checked_and_can_be_searched(
     assert "entry 2: contains an access key (MEMORY.md:3)\n" in looked.err
     assert "\x1b" not in looked.err
     done = cli("import", "notes/MEMORY.md", *options).ok()
-    assert "next: edenmem search QUERY --agent mira --user lena" in done.err
+    assert "edenmem search QUERY --agent mira --user lena'" in done.err
     assert "same" in cli("import", "notes", *options).ok().out
     assert cli("import", "notes", *options, "--delete").code == 2
 

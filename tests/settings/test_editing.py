@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,31 @@ def test_a_mistake_changes_nothing(tmp_path: Path, key: str, text: str, words: s
         edit_setting(file, key, text)
     assert file.read_text() == "[search"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_value_that_could_not_be_loaded_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "edenmem.toml"
+    file.write_bytes(b"[search]\r\ntop_k = 5\r\n")
+    with pytest.raises(ConfigError, match="nonsense") as caught:
+        edit_setting(file, "store.uri", "nonsense")
+    assert f"{file}:" in caught.value.message
+    edit_setting(file, "search.top_k", "7")
+    assert file.read_bytes() == b"[search]\r\ntop_k = 7\r\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_edits_at_once_are_all_kept(tmp_path: Path) -> None:
+    file = tmp_path / "edenmem.toml"
+    values = {"search.top_k": "7", "llm.concurrency": "3", "embedding.batch_size": "9"}
+
+    def edit(pair: tuple[str, str]) -> None:
+        for _ in range(5):
+            edit_setting(file, *pair)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(edit, values.items()))
+    loaded = load_settings(config=file, environ={})
+    assert {key for key, origin in loaded.origins.items() if origin != "default"} == {*values}
 
 
 def test_a_symbolic_link_stays(tmp_path: Path) -> None:

@@ -303,6 +303,7 @@ def print_judgments(run: Invocation, decisions: Sequence[Decision]) -> None:
 #: Kinds of records whose names are no countable nouns.
 _NOUNS = {
     "audit": ("log entry", "log entries"),
+    "held": ("held item", "held items"),
     "history": ("version", "versions"),
     "policy": ("policy", "policies"),
     "policies": ("policy", "policies"),

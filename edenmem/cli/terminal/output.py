@@ -282,9 +282,10 @@ class Output:
             return text
         width = self.width - indent
         return "\n".join(
-            part
+            f"{line[: len(line) - len(words)]}{part}"
             for line in text.split("\n")
-            for part in (tables.wrap_text(line, width) if len(line) > width // 2 else [line])
+            for words in (line.lstrip(" "),)
+            for part in tables.wrap_text(words, width - len(line) + len(words))
         )
 
     # -- formats -----------------------------------------------------------------------------

@@ -100,6 +100,8 @@ class ToldReader:
         if len(found) != 1:
             raise NotFoundError(
                 f"no noted reply {wanted!r} of the session, which has {len(replies)}"
+                if replies and not found
+                else "the session has no noted replies"
                 if not found
                 else f"{len(found)} replies of the session have IDs that start with {wanted!r}",
                 hint="notes are kept for told.days, and only of what edenmem served",

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import gzip
 import io
+import lzma
 import os
 import re
 import secrets
@@ -358,6 +359,7 @@ class _Parts(io.RawIOBase):
             if part.flag_bits & 1:
                 raise InputError("the archive is encrypted", hint="unpack it first")
         self._names = iter(sorted(each.filename for each in parts))
+        self._name = ""
         self._part: IO[bytes] | None = None
 
     def readable(self) -> bool:
@@ -369,8 +371,12 @@ class _Parts(io.RawIOBase):
                 name = next(self._names, None)
                 if name is None:
                     return 0
-                self._part = self._archive.open(name)
-            data = self._part.read(len(buffer))
+                self._name = name
+            try:
+                self._part = self._part or self._archive.open(self._name)
+                data = self._part.read(len(buffer))
+            except (*DAMAGES, NotImplementedError, OSError, RuntimeError, lzma.LZMAError) as error:
+                raise InputError(f"the archive is damaged at {self._name}: {error}") from error
             if data:
                 buffer[: len(data)] = data
                 return len(data)

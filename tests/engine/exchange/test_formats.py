@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ import pytest
 
 from edenmem.engine.exchange import files
 from edenmem.engine.exchange.exporter import ExportRequest
+from edenmem.engine.exchange.formats.notes import statements
 from edenmem.engine.exchange.kinds import FileKind, System, kind_of
 from edenmem.engine.exchange.systems import write_for
 from edenmem.errors import InputError, NotFoundError
@@ -683,3 +685,17 @@ def test_damage_names_the_place_and_nothing_is_half_stored(town: Store) -> None:
     assert f"cannot be read beyond byte {len(data):,}" not in taken.survey.damage
     assert "cannot be read beyond byte" in taken.survey.damage
     assert not list(town.host.sessions())
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "<!--" * 30_000, "![](" * 30_000, "[[a|" * 30_000])
+def test_marks_of_a_note_take_linear_time(text: str) -> None:
+    """Quadratic patterns would not finish."""
+    assert [
+        each.text for each in statements(f"{text} Bees <!-- no --> sleep. %% draft %%", Counter())
+    ]
+
+
+def test_marks_of_a_note_are_left_out() -> None:
+    marked = "Bees <!-- no --> sleep in [Porto](http://x), [[Lisbon|there]] **now**.%% x %% ![a](b)"
+    (found,) = statements(marked, Counter())
+    assert found.text == "Bees sleep in Porto, there now."

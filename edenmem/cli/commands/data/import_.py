@@ -66,7 +66,7 @@ def import_(
         typer.Option(
             "--as",
             metavar="KIND",
-            help=f"Read the file as {', '.join(FileKind)}.  [default: as it looks]",
+            help=f"Read the file as {', '.join(FileKind)}.  [default: detected]",
         ),
     ] = None,
     on_conflict: Annotated[
@@ -121,7 +121,7 @@ def import_(
     records are new changes that 'undo --run' can revert. --agent and --user are the defaults for
     files that do not name them; on a terminal, the command asks.
 
-    Read are the exports of ChatGPT and Claude, lists of messages, mem0, OpenMemory, the MCP memory
+    It reads exports of ChatGPT and Claude, lists of messages, mem0, OpenMemory, the MCP memory
     server, agent files of Letta, episodes of Graphiti and Zep, and folders of notes. From other
     systems, secrets, orders to the agent, duplicates, and expired items are left out; --dry-run
     names them.
@@ -343,7 +343,8 @@ class Reports(msgspec.Struct, kw_only=True):
             options = [
                 f"{option} {shlex.quote(next(iter(names)))}" for option, names in named if names
             ]
-            run.out.note(f"next: edenmem search QUERY {' '.join(options)}")
+            embed = "'edenmem embed backfill', then " if self.facts.without_vector else ""
+            run.out.note(f"next: {embed}'edenmem search QUERY {' '.join(options)}'")
 
 
 def _show_records(run: Invocation, report: RestoreReport) -> None:
@@ -392,9 +393,8 @@ def _print_notes(run: Invocation, report: RestoreReport, file: str) -> None:
     for reason, count in report.vectors_left_out.items():
         run.out.note(f"skipped {many(count, 'vector')}: {reason}")
     if report.without_vector:
-        run.out.note(
-            f"{many(report.without_vector, 'fact')} without a vector: run 'edenmem embed backfill'"
-        )
+        without = many(report.without_vector, "fact")
+        run.out.note(f"{without} without a vector; 'edenmem embed backfill' adds it")
     if report.run_id and not report.dry_run:
         run.out.note(f"to undo this run: edenmem undo --run {report.run_id}")
 

@@ -172,10 +172,17 @@ def _warn_overridden(run: Invocation, target: Path) -> None:
 
 
 def _write(target: Path, uri: str) -> None:
-    """Write the configuration, for its owner alone: a URI may hold a password."""
-    from edenmem.settings.keys import format_value
-    from edenmem.settings.paths import open_private
+    """Write the configuration, for its owner alone: a URI may hold a password.
 
+    A file next to the configuration gets a relative URI, so that the folder can be moved or copied.
+    """
+    from edenmem.settings.keys import format_value
+    from edenmem.settings.paths import open_private, sqlite_path
+
+    folder = target.absolute().parent
+    path = sqlite_path(uri, folder)
+    if path is not None and path.is_relative_to(folder):
+        uri = f"sqlite:///{path.relative_to(folder)}"
     handle = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(f"[store]\nuri = {format_value(uri)}\n")

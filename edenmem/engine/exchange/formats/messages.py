@@ -19,8 +19,12 @@ def matches(beginning: dict[str, Any]) -> bool:
     return (
         ("role" in beginning and "content" in beginning)
         or ("messages" in beginning and "session" not in beginning)
-        or (isinstance(first, list) and bool(first) and "role" in first[0])
+        or (isinstance(first, list) and bool(first) and _is_message(first[0]))
     )
+
+
+def _is_message(item: object) -> bool:
+    return isinstance(item, dict) and "role" in item
 
 
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
@@ -35,7 +39,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
             yield number, _chat({"messages": item}, source.name, number)
         elif isinstance(item, dict) and isinstance(item.get("messages"), list):
             yield number, _chat(item, source.name, number)
-        elif isinstance(item, dict) and "role" in item:
+        elif _is_message(item):
             loose.append(item)
         else:
             yield number, item

@@ -19,11 +19,11 @@ _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 _ITEM = re.compile(r"^(\s*)(?:[-*+]|\d{1,9}[.)])\s+(.*)$")
 _TASK = re.compile(r"^\[.\]\s")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+(?=[^\sa-z])")
+#: No part of a pattern passes the character that it begins with: each takes linear time.
 _MARKS = (
-    (re.compile(r"<!--.*?-->|%%.*?%%", re.DOTALL), ""),  # comments
-    (re.compile(r"!\[\[.*?\]\]|!\[[^\]]*\]\([^)]*\)"), ""),  # images and embedded notes
-    (re.compile(r"\[\[(?:[^\]|]*\|)?([^\]]*)\]\]"), r"\1"),  # links between notes
-    (re.compile(r"\[([^\]]+)\]\([^)]*\)"), r"\1"),
+    (re.compile(r"!\[\[[^\[\]]*\]\]|!\[[^\[\]]*\]\([^()]*\)"), ""),  # images and embedded notes
+    (re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]]*)\]\]"), r"\1"),  # links between notes
+    (re.compile(r"\[([^\[\]]+)\]\([^()]*\)"), r"\1"),
     (re.compile(r"(\*\*|__|==|~~|`)(.+?)\1"), r"\2"),
     (re.compile(r"\s\^[A-Za-z][\w-]*(?=\s|$)"), ""),  # names of blocks
 )
@@ -135,6 +135,17 @@ def _split(block: str, line: int, heading: str, left_out: LeftOut) -> Iterator[S
 
 
 def _plain(text: str) -> str:
+    text = _drop(_drop(text, "<!--", "-->"), "%%", "%%")
     for pattern, replacement in _MARKS:
         text = pattern.sub(replacement, text)
     return text.strip()
+
+
+def _drop(text: str, begin: str, end: str) -> str:
+    """Remove comments; one without an end stays."""
+    if begin == end:
+        parts = text.split(begin)
+        last = [begin + parts.pop()] if len(parts) % 2 == 0 else []
+        return "".join((*parts[::2], *last))
+    first, *rest = text.split(begin)
+    return first + "".join(each.partition(end)[2] if end in each else begin + each for each in rest)
