@@ -226,7 +226,7 @@ class AgentMemory:
         """
         access = await in_thread(self._access)
         scope = self._scope_for(access, shared)
-        _check_content(content, scope, fields)
+        _check_content(content, fields)
         return await make_edit(
             self._runtime,
             lambda editor: editor.add_fact(
@@ -261,7 +261,7 @@ class AgentMemory:
             raise UsageError("the fact needs a key")
         access = await in_thread(self._access)
         scope = self._scope_for(access, shared)
-        _check_content(content, scope, fields, is_statement=False)
+        _check_content(content, fields, is_statement=False)
         keyed = FactFilter(scopes=(scope,), key=fields.key)
         text = truncate_words(" ".join(content.split()), _PUT_WORDS)
 
@@ -308,8 +308,8 @@ class AgentMemory:
             UsageError: the text is empty, too long, a secret, or an order to the agent.
             ScopeError: the scope is not writable.
         """
-        scope = await in_thread(self._check_writable, fact_id)
-        _check_content(content or "", scope, fields)
+        await in_thread(self._check_writable, fact_id)
+        _check_content(content or "", fields)
         return await make_edit(
             self._runtime,
             lambda editor: editor.edit_fact(
@@ -406,13 +406,12 @@ class AgentMemory:
             return bool(people) and people <= own
         return session.id == self.session_id or bool(own & people)
 
-    def _check_writable(self, fact_id: str) -> Scope:
+    def _check_writable(self, fact_id: str) -> None:
         view = self._access().view
         fact = self._store.memory.fact(fact_id)
         if fact is None or fact.home not in view.reads:
             raise _unknown(fact_id)
         self._check_open(fact.home, view)
-        return fact.home
 
     def _scope_for(self, access: _Access, shared: bool | None) -> Scope:
         """Return the scope of a new fact."""
@@ -439,11 +438,9 @@ def _narrow(scopes: Sequence[Scope], shared: bool | None) -> Sequence[Scope]:
     return [scope for scope in scopes if (scope.kind is ScopeKind.USER) is not shared]
 
 
-def _check_content(
-    content: str, scope: Scope, fields: FactFields | None, *, is_statement: bool = True
-) -> None:
+def _check_content(content: str, fields: FactFields | None, *, is_statement: bool = True) -> None:
     """Reject secrets and orders to the agent, as for facts of conversations."""
-    why = find_objection(content, scope=scope, is_statement=is_statement)
+    why = find_objection(content, is_statement=is_statement)
     if why := why or (find_secret_in_fields(fields) if fields is not None else None):
         raise UsageError(why)
 

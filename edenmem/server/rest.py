@@ -357,7 +357,7 @@ def check_content(
     """
     policy = reach.service.scopes.policy(scope)
     takes_orders = bool(policy and policy.orders)
-    why = find_objection(content, what, scope=scope, takes_orders=takes_orders)
+    why = find_objection(content, what, takes_orders=takes_orders)
     if why := why or (find_secret_in_fields(fields) if fields is not None else None):
         raise Refused(422, why)
 

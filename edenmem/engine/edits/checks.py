@@ -64,7 +64,6 @@ def find_objection(
     content: str,
     what: str = "fact",
     *,
-    scope: Scope | None = None,
     takes_orders: bool = False,
     is_statement: bool = True,
 ) -> str | None:
@@ -76,8 +75,6 @@ def find_objection(
     Args:
         content: The text.
         what: The name of its kind in the answer.
-        scope: The scope of the text. The scope of a user may hold the user's own wishes; without a
-            scope, the rules of shared memory apply.
         takes_orders: Whether the scope (a shard) accepts orders.
         is_statement: Whether greetings and placeholders are rejected, too.
     """

@@ -156,7 +156,7 @@ class Editor:
             removed = "would remove" if dry_run else "removed"
             notice = f"the scope is limited to {maximum:,} facts; {removed} the oldest"
             notices = (*notices, f"{notice} ({len(gone):,})")
-        notices = (*warn(text, scope, fact.id, dry_run), *notices)
+        notices = (*warn(text, fact.id, dry_run), *notices)
         return self._apply(adding, "fact", dry_run, notices, removals=gone)
 
     def list_beyond(self, maximum: int, adding: AddFact, scope: Scope) -> list[RemoveFact]:
@@ -277,7 +277,7 @@ class Editor:
             times=None if is_new else fact.times,
             reason=reason,
         )
-        warnings = warn(text, fact.home, fact.id, dry_run) if is_new else ()
+        warnings = warn(text, fact.id, dry_run) if is_new else ()
         return self._apply(change, "fact", dry_run, (*warnings, *vector.notices))
 
     def _undelete(
@@ -665,10 +665,10 @@ def _name_fixed(
     return tuple(notices)
 
 
-def warn(text: str, scope: Scope, fact_id: str, dry_run: bool) -> tuple[str, ...]:
+def warn(text: str, fact_id: str, dry_run: bool) -> tuple[str, ...]:
     """Return a warning about a text that agents may not store."""
     secret = find_secret(text)
-    why = f"the fact contains {secret}" if secret else checks.find_objection(text, scope=scope)
+    why = f"the fact contains {secret}" if secret else checks.find_objection(text)
     if why is None:
         return ()
     if dry_run:

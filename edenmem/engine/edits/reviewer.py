@@ -238,7 +238,7 @@ class Reviewer(Editor):
         text, notices = item.content, tuple[str, ...]()
         if content is not None:
             text = checks.text_of(content, what=item.kind, limit=0, allow_long=True)
-            notices = warn(text, item.home, item.id, dry_run)
+            notices = warn(text, item.id, dry_run)
         policy = checks.check_scope_known(self._store, item.home)
         if item.state == "held":
             checks.check_open(policy, item.home)
