@@ -144,7 +144,7 @@ def test_everything_moves_once_and_can_be_undone(told: Cast) -> None:
     run_id = new_id()
     assert merge(told, run_id=run_id) == planned
     by_agent = {each.agent_id: each for each in planned}
-    eve = AccountMerge(agent_id=told.eve.id, facts=1, twins=1, reflections=2, text="moved")
+    eve = AccountMerge(agent_id=told.eve.id, facts=1, twins=1, reflections=2, held=1, text="moved")
     assert by_agent.pop(told.eve.id) == eve
     assert [each.text for each in by_agent.values()] == ["pending"]
     check_merged(told)
@@ -157,6 +157,16 @@ def test_everything_moves_once_and_can_be_undone(told: Cast) -> None:
         run_id = new_id()
         merge(told, run_id=run_id)
         check_merged(told)
+
+
+def test_an_account_with_held_items_only_is_merged(store: Store) -> None:
+    cast = make_cast(store)
+    applied(store, HoldItem(held=make_held(cast.discord_scope, "Anna may row.")))
+    planned = merge(cast, dry_run=True)
+    assert planned == [AccountMerge(agent_id=cast.eve.id, held=1)]
+    assert merge(cast) == planned
+    assert [each.content for each in store.memory.held([cast.anna_scope])] == ["Anna may row."]
+    assert merge(cast) == []
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -68,6 +68,7 @@ class AccountMerge(msgspec.Struct, frozen=True, kw_only=True):
     facts: int = 0
     twins: int = 0
     reflections: int = 0
+    held: int = 0
     text: TextMove = "none"
     left: int = 0
 
@@ -109,12 +110,15 @@ class UserMerger:
         """
         if source_id == target_id:
             raise UsageError("cannot merge an account into itself", hint="specify two accounts")
-        summaries = list(
-            self._store.memory.scopes(
-                agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[source_id]
-            )
-        )
-        pairs = [(s.scope, Scope.user(s.scope.agent_id, target_id)) for s in summaries]
+        memory = self._store.memory
+        kinds, owners = [ScopeKind.USER], [source_id]
+        found = memory.scopes(agent_id=agent_id, kinds=kinds, user_ids=owners)
+        agent_ids = {each.scope.agent_id for each in found}
+        # held items are not memory: a scope may have nothing else
+        held = memory.held(None, agent_id=agent_id)
+        agent_ids |= {each.agent_id for each in held if each.user_id == source_id}
+        pairs = [(Scope.user(each, source_id), Scope.user(each, target_id)) for each in agent_ids]
+        pairs.sort()
         for _, target in pairs:
             checks.check_open(checks.check_scope_known(self._store, target), target)
         for source, target in pairs:
@@ -135,6 +139,7 @@ class UserMerger:
             facts=facts,
             twins=twins,
             reflections=sum(1 for _ in self._store.memory.reflections((source,))),
+            held=sum(1 for _ in self._store.memory.held((source,))),
             text=_text_move(texts.get(source), texts.get(target)),
         )
 
@@ -152,7 +157,7 @@ class UserMerger:
             self._move_held(source, target, reason)
             self._move_text(source, target, reason)
             rest = self._count(source, target)
-            left = rest.facts + rest.twins + rest.reflections + (rest.text != "none")
+            left = rest.facts + rest.twins + rest.reflections + rest.held + (rest.text != "none")
             if not left:
                 break
         return msgspec.structs.replace(planned, left=left)

@@ -88,10 +88,11 @@ def merge(
 ) -> None:
     """Move memory from one account to another, for one agent or all.
 
-    Moves facts, reflections and the text. A fact of both accounts is kept once, with the sources
-    of both. If the target has a text, the lines of the other text become pending reflections,
-    which the next consolidation merges. Links between accounts stay unchanged. After an
-    interruption, run the same command again. 'undo --run' reverts a merge.
+    Moves facts, reflections, held items and the text. A fact of both accounts is kept once, with
+    the sources of both. If the target has a text,
+    the lines of the other text become pending reflections, which the next consolidation merges.
+    Links between accounts stay unchanged. After an interruption, run the same command again.
+    'undo --run' reverts a merge.
 
     \b
     edenmem user merge lena-discord lena --dry-run
@@ -130,6 +131,7 @@ def _print_merges(run: Invocation, merges: list[AccountMerge]) -> None:
         Column("facts", lambda each: each.facts, "number"),
         Column("known already", lambda each: each.twins, "number"),
         Column("reflections", lambda each: each.reflections, "number"),
+        Column("held", lambda each: each.held, "number"),
         Column("text", lambda each: each.text),
     ]
     run.out.listing(merges, columns, empty="no memory to move", header=AccountMerge)
