@@ -159,6 +159,19 @@ def test_everything_moves_once_and_can_be_undone(told: Cast) -> None:
         check_merged(told)
 
 
+def test_a_fact_whose_key_is_taken_moves_without_it(store: Store) -> None:
+    cast = make_cast(store)
+    add_fact(store, cast.anna_scope, SAME, key="home")
+    for key in ("home", "own"):
+        add_fact(store, cast.discord_scope, OWN, key=key, tags=(key,))
+    planned = merge(cast, dry_run=True)
+    assert planned == [AccountMerge(agent_id=cast.eve.id, facts=2, keyless=1)]
+    assert merge(cast) == planned
+    moved = [(fact.content, fact.key, fact.tags) for fact in facts_of(store, cast.anna_scope)]
+    assert set(moved) == {(SAME, "home", ()), (OWN, None, ("home",)), (OWN, "own", ("own",))}
+    assert merge(cast) == []
+
+
 def test_an_account_with_held_items_only_is_merged(store: Store) -> None:
     cast = make_cast(store)
     applied(store, HoldItem(held=make_held(cast.discord_scope, "Anna may row.")))

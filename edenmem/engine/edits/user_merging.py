@@ -59,7 +59,8 @@ TextMove = Literal["none", "moved", "pending"]
 class AccountMerge(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a merge for one agent, or its preview.
 
-    ``twins`` counts facts that the target already had. ``text`` is "moved" if the target had no
+    ``twins`` counts facts that the target already had, and ``keyless`` those that move without
+    their key, because another fact of the target has it. ``text`` is "moved" if the target had no
     text, and "pending" if its lines became pending reflections of the target. ``left`` counts
     items that stayed because of concurrent changes.
     """
@@ -67,6 +68,7 @@ class AccountMerge(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str
     facts: int = 0
     twins: int = 0
+    keyless: int = 0
     reflections: int = 0
     held: int = 0
     text: TextMove = "none"
@@ -128,16 +130,18 @@ class UserMerger:
             yield done if dry_run else self._move(source, target, done, reason)
 
     def _count(self, source: Scope, target: Scope) -> AccountMerge:
-        facts = twins = 0
+        facts = twins = keyless = 0
         for batch in batched(self._store.memory.facts(FactFilter(scopes=(source,))), BATCH):
-            known = self._store.memory.facts_by_hashes(target, [fact.hash for fact in batch])
-            twins += sum(fact.hash in known for fact in batch)
-            facts += sum(fact.hash not in known for fact in batch)
+            arriving, known = self._meet(batch, target)
+            twins += sum(fact.hash in known for fact in arriving)
+            facts += sum(fact.hash not in known for fact in arriving)
+            keyless += sum(a.key != b.key for a, b in zip(batch, arriving, strict=True))
         texts = self._store.memory.consolidations((source, target))
         return AccountMerge(
             agent_id=source.agent_id,
             facts=facts,
             twins=twins,
+            keyless=keyless,
             reflections=sum(1 for _ in self._store.memory.reflections((source,))),
             held=sum(1 for _ in self._store.memory.held((source,))),
             text=_text_move(texts.get(source), texts.get(target)),
@@ -164,10 +168,27 @@ class UserMerger:
 
     # -- facts -------------------------------------------------------------------------------
 
-    def _move_facts(self, facts: Sequence[Fact], target: Scope, reason: str) -> None:
-        known = self._store.memory.facts_by_hashes(target, [fact.hash for fact in facts])
-        arrivals: dict[str, list[Change]] = {}
+    def _meet(self, facts: Sequence[Fact], target: Scope) -> tuple[list[Fact], dict[str, Fact]]:
+        """Return facts as they arrive, and those that the target has, by hash.
+
+        A fact arrives without its key if another fact of the target has the key.
+        """
+        memory = self._store.memory
+        known = dict(memory.facts_by_hashes(target, [fact.hash for fact in facts]))
+        arriving = []
         for fact in facts:
+            if fact.key is not None and fact.hash not in known:
+                keyed = FactFilter(scopes=(target,), key=fact.key)
+                if any(True for _ in memory.facts(keyed, limit=1)):
+                    fact = fact.with_fields(msgspec.structs.replace(fact.fields, key=None))
+            arriving.append(fact)
+        known |= memory.facts_by_hashes(target, [fact.hash for fact in arriving])
+        return arriving, known
+
+    def _move_facts(self, facts: Sequence[Fact], target: Scope, reason: str) -> None:
+        arriving, known = self._meet(facts, target)
+        arrivals: dict[str, list[Change]] = {}
+        for fact in arriving:
             twin = known.get(fact.hash)
             if twin is not None:
                 arrivals[fact.id] = join_fact(fact, twin, at=self._clock(), reason=reason)

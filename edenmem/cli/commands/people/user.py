@@ -16,6 +16,7 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError, ExitCode
 from edenmem.models.host import User
 from edenmem.models.ids import utc_now
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.edits.user_merging import AccountMerge
@@ -89,7 +90,7 @@ def merge(
     """Move memory from one account to another, for one agent or all.
 
     Moves facts, reflections, held items and the text. A fact of both accounts is kept once, with
-    the sources of both. If the target has a text,
+    the sources of both. A fact whose key is taken moves without the key. If the target has a text,
     the lines of the other text become pending reflections, which the next consolidation merges.
     Links between accounts stay unchanged. After an interruption, run the same command again.
     'undo --run' reverts a merge.
@@ -135,3 +136,6 @@ def _print_merges(run: Invocation, merges: list[AccountMerge]) -> None:
         Column("text", lambda each: each.text),
     ]
     run.out.listing(merges, columns, empty="no memory to move", header=AccountMerge)
+    if keyless := sum(each.keyless for each in merges):
+        why = "the other account has another fact with the key"
+        run.out.note(f"{many(keyless, 'fact')} without the key: {why}")
