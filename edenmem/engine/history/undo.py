@@ -565,7 +565,12 @@ class _Work:
         others = list(self._store.log.audit_entries(inverse.by).values())
         if inverse.rival:
             others += self._store.log.audit(target_id=inverse.rival, limit=_READ_OF_RIVAL)
-        found = [*others, *self._in_force_since(of)]
+        own = self._actor.run_id  # a dry run has written no entries
+        found = [
+            each
+            for each in (*others, *self._in_force_since(of))
+            if not own or each.actor.run_id != own
+        ]
         return tuple(found[:_SHOWN]), len(found[_SHOWN:])
 
     def _in_force_since(self, of: AuditEntry) -> list[AuditEntry]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -211,6 +211,7 @@ def test_undoing_a_run_restores_the_initial_state(
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 @settings(max_examples=30)
 @given(deeds=_deeds, since=_deeds)
+@example(deeds=[("mark fact", 1), ("revise fact", 3)], since=[("add fact", 1)])
 def test_a_dry_run_says_what_will_happen_after_others_went_on(
     store: Store, deeds: list[tuple[str, int]], since: list[tuple[str, int]]
 ) -> None:
