@@ -292,11 +292,18 @@ def test_a_sealed_log_shows_changes_and_its_receipt_needs_no_database(
     )
     assert "problem  none" in own(*checked).ok().out
     receipt = json.loads(receipt_file.read_text())
-    receipt["removed"]["facts"] += 1
-    receipt_file.write_text(json.dumps(receipt))
-    failed = own(*checked)
-    assert failed.code == 1
-    assert "differs from the sealed entry" in failed.out
+    for forged in (
+        {"removed": {**receipt["removed"], "facts": 9}},
+        {"subject": {**receipt["subject"], "sha256": "0" * 64}},
+        {"by": {**receipt["by"], "name": "somebody else"}},
+        {"left": {}},
+        {"begun_at": receipt["finished_at"] + "0"},
+        {"note": "added"},
+    ):
+        receipt_file.write_text(json.dumps(receipt | forged))
+        failed = own(*checked)
+        assert failed.code == 1
+        assert "differs from the sealed entry" in failed.out
     assert own("log", "verify", "--receipt", str(file)).code == 2
     with closing(sqlite3.connect(cli.uri.removeprefix("sqlite:///"))) as connection:
         kept = "after IS NOT NULL AND action <> 'forget'"

@@ -8,8 +8,8 @@ The steps; an interrupted forgetting resumes with the same arguments:
    and empty older copies. For facts, empty all copies of their texts, before step 4.
 4. Remove the subject's memory, derived memory first.
 5. Remove conversations, on request and if edenmem stores them.
-6. Rewrite the files, and clear the cache of query vectors.
-7. Search for remaining traces.
+6. Clear the cache of query vectors, and search for remaining traces.
+7. Rewrite the files.
 8. Record the end, with one audit entry without content, and seal the log.
 """
 
@@ -36,6 +36,7 @@ from edenmem.engine.erasure.reports import (
     MentionDecision,
     RewritingRefused,
     Treatment,
+    receipt_of,
 )
 from edenmem.engine.erasure.survey import Survey, check_conversations, find_subject
 from edenmem.engine.erasure.sweep import Sweep
@@ -45,6 +46,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
+from edenmem.engine.seals.hashes import hash_receipt
 from edenmem.engine.seals.receipts import Receipt
 from edenmem.engine.seals.sealer import Sealer, hash_emptied
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
@@ -273,33 +275,34 @@ class Forgetter:
             for kind in {**begun.counts, **removed}
             if (number := max(begun.counts.get(kind, 0), removed[kind]))
         }
-        finished = self._clock()
-        await in_thread(self._close, plan.subject, run_id, finished, counts)
         unfinished += (
             f"{document} is unreadable and may be about the subject: set it aside with 'edenmem"
             " doctor --check readable --fix'"
             for document in probe.unreadable
         )
-        if reason := await in_thread(self._sealer.seal_if_possible):
-            unfinished.append(reason)
         compaction = await in_thread(self._store.database.compact)
         if not compaction.done:
             unfinished.append(compaction.left)
-        return ForgetReport(
+        report = ForgetReport(
             id=run_id,
             subject=plan.subject,
             by=self._actor,
             begun_at=begun.begun_at,
-            finished_at=finished,
+            finished_at=self._clock(),
             removed=counts,
             mentions={**_tally(plan, decisions), "copies emptied": copies},
             left=_count_left(plan, decisions, messages=messages),
             stays=plan.stays,
             probe=probe,
             compaction=compaction,
-            proof=await in_thread(self._sealer.prove, run_id),
             unfinished=tuple(unfinished),
         )
+        await in_thread(self._close, report)
+        if reason := await in_thread(self._sealer.seal_if_possible):
+            # A receipt that says so differs from the one in the log, and has no proof.
+            return msgspec.structs.replace(report, unfinished=(*unfinished, reason))
+        proof = await in_thread(self._sealer.prove, run_id)
+        return msgspec.structs.replace(report, proof=proof)
 
     # -- steps -------------------------------------------------------------------------------
 
@@ -397,19 +400,26 @@ class Forgetter:
         redact = partial(self._store.erasure.redact, run=run_id)
         return sum(redact(part) for part in batched(find_copies(), _AT_ONCE))
 
-    def _close(self, subject: Subject, run_id: str, at: datetime, counts: dict[str, int]) -> None:
+    def _close(self, report: ForgetReport) -> None:
+        subject, counts = report.subject, report.removed
         entry = AuditEntry(
-            id=run_id,
+            id=report.id,
             change_set_id=subject.id,
-            at=at,
+            at=report.finished_at,
             actor=self._actor,
             action="forget",
             target_type=subject.kind,
             target_id=subject.id,
             agent_id=subject.agent_id or "",
-            after={"removed": counts, "emptied": hash_emptied(self._store, run_id)},
+            after={
+                "removed": counts,
+                "emptied": hash_emptied(self._store, report.id),
+                "receipt": hash_receipt(receipt_of(report)),
+            },
         )
-        self._store.erasure.close_forgetting(subject.id, at=at, counts=counts, entry=entry)
+        self._store.erasure.close_forgetting(
+            subject.id, at=report.finished_at, counts=counts, entry=entry
+        )
 
 
 def _find_kept(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> list[Mention]:

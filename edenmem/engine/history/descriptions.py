@@ -24,7 +24,7 @@ def describe_doubt(unconfirmed: str) -> str:
 _SILENT = frozenset(
     {
         *("id", "hash", "version", "updated_at", "formed_at", "createdAt", "embedding_model"),
-        *("said_at", "edited_at", "emptied"),
+        *("said_at", "edited_at", "emptied", "receipt"),
         *("access_count", "last_accessed_at", "previous_content", "source_message_ids"),
         *("formation_id", "scope", "agent_id", "user_id", "group_id", "shard", "session_id"),
         *("consolidated_into", "absorbed_at", "absorbed_ids", "last_consolidated_at"),

@@ -9,6 +9,7 @@ How a seal is made; "JSON" has sorted keys and no spaces:
 - The root is that of a binary Merkle tree over the leaves by time and ID: SHA-256(0x01, left,
   right); the last of an odd number moves up.
 - The hash of a seal is SHA-256(JSON of [number, time, entries, root, hash of the seal before]).
+- The entry of an erasure has SHA-256(JSON of its receipt without "sealed").
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ def hash_fields(entry: StoredEntry) -> dict[str, str]:
         name: hash_field(name, value, entry.salts.get(name, ""))
         for name, value in entry.values.items()
     }
+
+
+def hash_receipt(receipt: Mapping[str, Any]) -> str:
+    """Return the hash of a receipt without its proof, which the entry of the erasure carries."""
+    told = {name: value for name, value in receipt.items() if name != "sealed"}
+    return hashlib.sha256(_json(told)).hexdigest()
 
 
 def plain_fields(entry: StoredEntry) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.seals.file import SealFile
-from edenmem.engine.seals.hashes import Header, climb, hash_entry, hash_field
+from edenmem.engine.seals.hashes import Header, climb, hash_entry, hash_field, hash_receipt
 from edenmem.errors import InputError, unreadable
 from edenmem.models.forgetting import SubjectKind
 
@@ -71,10 +71,11 @@ def check_receipt(path: str, seals: str = "") -> ReceiptCheck:
     """
     receipt = read_receipt(path)
     kept = SealFile(seals) if seals else None
+    told = msgspec.json.decode(Path(path).read_bytes())
     try:
         proof = receipt.sealed or {}
         seal = msgspec.convert(proof["seal"], Header)
-        problem = _compare(receipt, proof, seal)
+        problem = _compare(hash_receipt(told), proof, seal)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ReceiptCheck(id=receipt.id, problem="not sealed, or incomplete")
     if not problem and kept is not None and kept.hash_at(seal.number) != seal.hash:
@@ -88,14 +89,13 @@ def check_receipt(path: str, seals: str = "") -> ReceiptCheck:
     )
 
 
-def _compare(receipt: Receipt, proof: dict[str, Any], seal: Header) -> str:
+def _compare(receipt: str, proof: dict[str, Any], seal: Header) -> str:
     content, entry, fields = proof["content"], proof["entry"], proof["fields"]
     if fields["content"] != hash_field("content", content, proof["salt"]):
         return "the content of the entry was changed"
     root = climb(hash_entry(entry, fields), proof["path"])
     if root != seal.root or not seal.is_whole:
         return "the entry is not the one that was sealed"
-    told = (entry["id"], entry["change_set_id"], content[1]["removed"])
-    if told != (receipt.id, receipt.forgetting, receipt.removed):
+    if content[1]["receipt"] != receipt:
         return "the receipt differs from the sealed entry"
     return ""

@@ -121,7 +121,11 @@ def test_remaining_entries_name_actor_and_time_but_no_content(town: Town) -> Non
     entries = {entry.id: entry for entry in store.log.audit()}
     assert ids < entries.keys()
     (own,) = (entry for entry in entries.values() if entry.action == "forget")
-    assert (own.before, own.reason, {*(own.after or {})}) == (None, "", {"removed", "emptied"})
+    assert (own.before, own.reason, {*(own.after or {})}) == (
+        None,
+        "",
+        {"removed", "emptied", "receipt"},
+    )
     assert town.zenobia.id not in (own.target_id, own.agent_id)
     hers = [entry for entry in entries.values() if entry.scope == town.her()]
     assert hers

@@ -75,7 +75,7 @@ def test_every_copy_of_a_fact_is_erased_and_no_other_memory(leak: Leak) -> None:
     assert (entry.before, entry.reason, {*(entry.after or {})}) == (
         None,
         "",
-        {"removed", "emptied"},
+        {"removed", "emptied", "receipt"},
     )
     receipt = str(receipt_of(report))
     assert "quince" not in receipt
