@@ -112,10 +112,11 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     """A stored text of memory, or of records about memory.
 
     ``kind``: "fact", "reflection", "consolidation", "policy" (the document), "previous" (the
-    earlier text of a fact), "history", "audit", "formation" (decisions and errors), "context"
-    (cached with a session), or "unreadable" (all of a document). ``target_type`` and ``target_id``
-    identify the target of the text. ``session_id`` and ``source_message_ids`` are the source of a
-    fact or reflection, ``related_users`` its users in v1.
+    earlier text of a fact), "doubt" (quote and doubt of a fact or reflection),
+    "history", "audit", "formation" (decisions and errors), "context" (cached with a session), or
+    "unreadable" (all of a document). ``target_type`` and ``target_id`` identify the target of
+    the text. ``session_id`` and ``source_message_ids`` are the source of a fact or reflection,
+    ``related_users`` its users in v1.
     """
 
     kind: str
@@ -177,6 +178,8 @@ def keys_of_change(change: Any) -> set[str]:
     return keys
 
 
+#: Fields of facts, reflections and held items that quote a person, or say what is in doubt.
+_BESIDE = ("quote", "unconfirmed", "reasons")
 #: Fields of an audit entry's documents with text of people or models.
 _WRITTEN = (
     "content",
@@ -191,6 +194,12 @@ _WRITTEN = (
 def list_texts(*documents: dict[str, Any] | None) -> list[str]:
     """Return the texts in an audit entry's documents."""
     found = (document.get(name) for document in documents if document for name in _WRITTEN)
+    return [text for text in found if isinstance(text, str) and text]
+
+
+def list_doubts(*documents: dict[str, Any] | None) -> list[str]:
+    """Return the quotes and doubts in documents of facts, reflections and held items."""
+    found = (document.get(name) for document in documents if document for name in _BESIDE)
     return [text for text in found if isinstance(text, str) and text]
 
 

@@ -167,7 +167,7 @@ def _write(editor: Editor, decision: MentionDecision) -> None:
 #: Passages to empty per step.
 _AT_ONCE = 500
 #: Places with copies of texts, which are emptied together with the text.
-_COPIES = frozenset({"previous", "history", "audit", "formation", "context"})
+_COPIES = frozenset({"previous", "doubt", "history", "audit", "formation", "context"})
 
 
 class Forgetter:

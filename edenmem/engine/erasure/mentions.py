@@ -155,7 +155,8 @@ class MentionSurvey:
             if passage.scope in whole or passage.target_id in gone or passage.kind == "context":
                 continue
             contexts = names.contexts(passage.text)
-            if origins.note(passage) or contexts:
+            # The quote of learned memory is no further copy of it.
+            if (origins.note(passage) and passage.kind != "doubt") or contexts:
                 _note(found, passage, contexts)
         learned = origins.find_learned()
         current = [

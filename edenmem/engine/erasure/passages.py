@@ -17,6 +17,7 @@ from edenmem.models.forgetting import (
     FORGOTTEN,
     Passage,
     Traces,
+    list_doubts,
     list_field_texts,
     list_texts,
     origin_in,
@@ -80,8 +81,10 @@ def _passages(document: Document) -> Iterator[Passage]:
             yield from _texts(document, record, record.content, fields)
             if record.previous_content:
                 yield _passage(document, record.previous_content, record, kind="previous")
+            yield from _doubts(document, record)
         case Reflection():
             yield from _texts(document, record, record.content)
+            yield from _doubts(document, record)
         case Consolidation():
             content = record.consolidated_content
             unwritten = [each.text for each in record.fixed if each.text not in content]
@@ -94,11 +97,15 @@ def _passages(document: Document) -> Iterator[Passage]:
         case StoredVersion(content=content, snapshot=snapshot):
             own = msgspec.structs.asdict(record.fields)
             gone = None if snapshot is None else msgspec.structs.asdict(snapshot)
-            text = "\n".join((content, *list_texts(gone), *list_field_texts(own, gone)))
+            text = "\n".join(
+                (content, *list_texts(gone), *list_doubts(gone), *list_field_texts(own, gone))
+            )
             if text and text != FORGOTTEN:
                 yield _of_entry(document, record, text, gone)
         case AuditEntry(before=before, after=after, reason=reason):
-            texts = (*list_texts(before, after), *list_field_texts(before, after), reason)
+            documents = (before, after)
+            texts = [*list_texts(*documents), *list_doubts(*documents), reason]
+            texts += list_field_texts(*documents)
             if text := "\n".join(texts).strip():
                 yield _of_entry(document, record, text, before, after)
 
@@ -107,6 +114,11 @@ def _texts(
     document: Document, of: Fact | Reflection | Consolidation | Policy | None, *texts: str | None
 ) -> Iterator[Passage]:
     return (_passage(document, text, of) for text in texts if text)
+
+
+def _doubts(document: Document, memory: Fact | Reflection) -> Iterator[Passage]:
+    if text := "\n".join(list_doubts(msgspec.structs.asdict(memory))):
+        yield _passage(document, text, memory, kind="doubt")
 
 
 def _passage(
@@ -152,14 +164,20 @@ def _of_entry(
 
 def _wording(formation: Formation) -> str:
     """Return all texts of decisions, an error and recorded changes, one per line."""
-    texts = [text for each in formation.decisions for text in (each.content, each.explanation)]
+    texts = [
+        text
+        for each in formation.decisions
+        for text in (each.content, each.explanation, each.unconfirmed)
+    ]
     for change in formation.changes.changes if formation.changes is not None else ():
         texts.append(getattr(change, "content", ""))
+        texts += list_doubts(msgspec.structs.asdict(change))
         if (fields := getattr(change, "fields", None)) is not None:
             texts += list_field_texts(msgspec.to_builtins(fields))
         for name in ("fact", "or_add", "reflection", "held"):
             added = getattr(change, name, None)
-            texts += list_texts(msgspec.to_builtins(added)) if added is not None else []
+            told = msgspec.to_builtins(added)
+            texts += [*list_texts(told), *list_doubts(told)]
     return "\n".join(text for text in (*texts, formation.error or "") if text)
 
 

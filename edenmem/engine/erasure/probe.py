@@ -187,6 +187,7 @@ class Prober:
 _KINDS = {
     "fact": "facts",
     "previous": "earlier texts of facts",
+    "doubt": "quotes or doubts",
     "reflection": "reflections",
     "consolidation": "texts",
     "policy": "policies",

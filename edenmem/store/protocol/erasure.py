@@ -95,6 +95,6 @@ class Erasure(Protocol):
 
         ``run`` as for `erase`.
 
-        Affects history, audit, formations, previous texts and cached contexts. Passages in other
-        places are left alone.
+        Affects history, audit, formations, previous texts, quotes and doubts, and cached contexts.
+        A doubt stays one, without its text. Passages in other places are left alone.
         """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.engine.erasure.passages import walk_passages
+from edenmem.engine.erasure.reports import MentionDecision, MentionMode
 from edenmem.errors import UsageError
 from edenmem.models.changes import (
     AddAgent,
@@ -16,7 +17,9 @@ from edenmem.models.changes import (
     AddReflection,
     AddUser,
     ChangeStatus,
+    HoldItem,
     RemoveFact,
+    RemoveHeld,
     ReviseFact,
 )
 from edenmem.models.forgetting import FORGOTTEN
@@ -31,6 +34,7 @@ from tests.support.builders import (
     make_agent,
     make_fact,
     make_formation,
+    make_held,
     make_message,
     make_messages,
     make_reflection,
@@ -512,3 +516,24 @@ def test_users_named_by_v1_are_found_and_removed(town: Town) -> None:
     entries = store.log.audit(scope=home)
     named = [(entry.after or {}).get("related_users", []) for entry in entries]
     assert not any(her in users for users in named)
+
+
+@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+def test_quotes_and_doubts_that_name_the_subject_are_emptied(town: Town) -> None:
+    store, beside = town.store, {"unconfirmed": "only Zenobia says so"}
+    fact = add_fact(store, town.his(), "Bruno swims.", quote="Zenobia saw me swim", **beside)
+    thought = add_reflection(store, town.his(), "Bruno likes water.", **beside)
+    item = make_held(town.his(), "Bruno dives.", reasons="Zenobia doubts it")
+    applied(store, HoldItem(held=item), RemoveHeld(scope=town.his(), held_id=item.id))
+    plan = plan_of(store, user="zenobia")
+    found = {each.key: each for each in plan.mentions}
+    assert found.keys() == {("fact", fact.id), ("reflection", thought.id), ("held", item.id)}
+    treatments = {each.treatment(MentionMode.REMOVE) for each in plan.mentions}
+    assert treatments == {"redact"}
+    decisions = [MentionDecision(mention=each, treatment="redact") for each in plan.mentions]
+    assert forget(store, decisions, plan=plan).complete
+    assert "zenobia" not in _texts(store)
+    kept = store.memory.fact(fact.id)
+    assert kept is not None
+    assert (kept.content, kept.quote, kept.unconfirmed) == ("Bruno swims.", "", FORGOTTEN)
+    assert not plan_of(store, user="zenobia").mentions

@@ -410,7 +410,13 @@ class MongoErasure:
         for place, (collection, update) in places.items():
             for part in id_parts(p.id for p in passages if p.kind == place):
                 emptied += collection.update_many({"_id": {"$in": part}}, update)
-        changed = (p.scope for p in passages if p.kind == "previous" and p.scope is not None)
+        for part in id_parts(p.id for p in passages if p.kind == "doubt"):
+            for collection in (self._db.facts, self._db.reflections):
+                in_doubt: Filter = {"_id": {"$in": part}, "unconfirmed": {"$gt": ""}}
+                collection.update_many(in_doubt, {"$set": {"unconfirmed": FORGOTTEN}})
+                emptied += collection.update_many({"_id": {"$in": part}}, {"$unset": {"quote": ""}})
+        inside = (p.scope for p in passages if p.kind in ("previous", "doubt"))
+        changed = (scope for scope in inside if scope is not None)
         touch(self._db, dict.fromkeys(changed))
         return emptied
 

@@ -105,6 +105,11 @@ _EMPTYING = {
     f" WHERE id {AMONG}",
 }
 
+#: Passages that are part of memory, so that their scopes change.
+_IN_MEMORY = ("previous", "doubt")
+#: Empties quote and doubt; the memory stays in doubt.
+_DOUBT = f"unconfirmed = iif(unconfirmed = '', '', '{FORGOTTEN}')"
+
 _KINDS: dict[str, SubjectKind] = {kind: kind for kind in get_args(SubjectKind)}
 
 
@@ -337,13 +342,16 @@ class Erasure(Part):
             ids = json_array(dict.fromkeys(p.id for p in passages if p.kind == place))
             mark = (content_mark(run),) if place == "audit" else ()
             emptied += self._write(statement, (*mark, ids))
+        ids = json_array(p.id for p in passages if p.kind == "doubt")
+        for what in (f"facts SET quote = '', {_DOUBT}", f"reflections SET {_DOUBT}"):
+            emptied += self._write(f"UPDATE {what} WHERE id {AMONG}", (ids,))
         contexts = [tuple(p.id.split("/")) for p in passages if p.kind == "context"]
         with self._db.writing() as connection:
             for cached in contexts:
                 emptied += connection.execute(
                     "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", cached
                 ).rowcount
-        changed = {p.scope for p in passages if p.kind == "previous" and p.scope is not None}
+        changed = {p.scope for p in passages if p.kind in _IN_MEMORY and p.scope is not None}
         with self._db.writing() as connection:
             for number in scopes.numbers_of(connection, changed).values():
                 connection.execute(
