@@ -90,7 +90,7 @@ class StoredEntry(AuditEntry, frozen=True, kw_only=True):
     """An audit entry as the log stores it.
 
     ``salts`` are the random keys of the hashes in a seal, by field (see `values`): without its salt
-    nobody can guess a short value from its hash. An erasure that empties a field removes the salt
+    a short value cannot be guessed from its hash. An erasure that empties a field removes the salt
     too, and leaves its mark in ``erased``: "content/RUN", which includes users and reason, or
     "users/RUN".
     """

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from edenmem.errors import ConfigError
@@ -41,6 +42,14 @@ def _user_folder(variable: str, default: str, function: str, environ: Mapping[st
 
     folder: Path = getattr(platformdirs, function)("edenmem", appauthor=False)
     return folder
+
+
+def lock(descriptor: int) -> None:
+    """Lock an open file or folder, if the file system supports locks."""
+    import fcntl  # most commands do without
+
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def open_private(path: str | Path, flags: int) -> int:

@@ -268,7 +268,7 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
 
 
 class ReviewSettings(_Section, frozen=True, kw_only=True):
-    """Items in doubt that nobody reviews. Cold runs apply this."""
+    """Items in doubt that were not reviewed. Cold runs apply this."""
 
     days: NotNegative = 0
     """Days after which an item in doubt no longer waits for review (0 = it waits)."""

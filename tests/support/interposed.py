@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from edenmem.errors import StoreError
+
 PARTS = frozenset(
     {
         "changes",
@@ -43,6 +45,24 @@ class InterposedStore:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
         return _InterposedPart(self, found) if name in PARTS else found
+
+
+class Crashing(InterposedStore):
+    """Fail at each call of a method: before it takes effect, or after."""
+
+    def __init__(self, store: Any, method: str, *, after: bool = False) -> None:
+        super().__init__(store)
+        self._method, self._after = method, after
+
+    def wrap(self, name: str, method: Any) -> Any:
+        """Return the method, or one that fails."""
+
+        def crash(*args: Any, **kwargs: Any) -> Any:
+            if self._after:
+                method(*args, **kwargs)
+            raise StoreError("the machine lost power")
+
+        return crash if name == self._method else method
 
 
 class _InterposedPart:

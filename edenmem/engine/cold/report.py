@@ -88,7 +88,7 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     ``left_out`` has counts per rule, in a dry run of all sessions. ``left_to_platform`` counts
     messages that the platform may read, ``unread`` formed messages that the platform's cursor had
     passed unread, ``read_twice`` messages that the platform read during their formation,
-    ``review_accepted`` and ``review_dropped`` count held items that nobody reviewed in time,
+    ``review_accepted`` and ``review_dropped`` count held items that were not reviewed in time,
     ``advanced`` the cursors that were put back and moved forward again. ``former`` is set in a
     database shared with the platform. ``duration`` is in seconds.
     """

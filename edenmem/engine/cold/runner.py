@@ -329,7 +329,7 @@ class _Run:
         self.tally.count("notes_removed", expired)
 
     async def _settle(self) -> None:
-        """Settle items in doubt that nobody reviewed in time."""
+        """Settle items in doubt that were not reviewed in time."""
         if self._options.dry_run:
             return
         try:

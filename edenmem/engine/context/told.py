@@ -97,16 +97,16 @@ class ToldReader:
             found = replies[place : place + 1] if place >= 0 else []
         else:
             found = [one for one in replies if one.id.startswith(wanted)]
-        if len(found) != 1:
-            raise NotFoundError(
-                f"no noted reply {wanted!r} of the session, which has {len(replies)}"
-                if replies and not found
-                else "the session has no noted replies"
-                if not found
-                else f"{len(found)} replies of the session have IDs that start with {wanted!r}",
-                hint="notes are kept for told.days, and only of what edenmem served",
-            )
-        return found[0]
+        if len(found) == 1:
+            return found[0]
+        why = f"no noted reply {wanted!r} of the session, which has {len(replies)}"
+        if found:
+            why = f"{len(found)} replies of the session have IDs that start with {wanted!r}"
+        elif not replies:
+            why = "the session has no noted replies"
+        raise NotFoundError(
+            why, hint="notes are kept for told.days, and only of what edenmem served"
+        )
 
     def as_told(
         self, reply: Reply, *, may_read: Callable[[Scope], bool] = lambda scope: True

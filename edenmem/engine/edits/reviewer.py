@@ -279,7 +279,7 @@ class Reviewer(Editor):
         ]
 
     def settle(self, item: ReviewItem) -> EditReport:
-        """Drop an item in doubt that nobody reviewed, or make it memory as unconfirmed.
+        """Drop an item in doubt that was not reviewed, or make it memory as unconfirmed.
 
         Items for everybody are dropped, and so are those that memory no longer takes.
         """
@@ -477,7 +477,7 @@ async def make_review(runtime: Runtime, work: Callable[[Reviewer], T]) -> T:
 
 
 async def settle_overdue(runtime: Runtime, agent_id: str | None = None) -> dict[str, int]:
-    """Settle the items in doubt that nobody reviewed in time; return the counts by action.
+    """Settle the items in doubt that were not reviewed in time; return the counts by action.
 
     Raises:
         ProviderError: embedding failed; the other items wait.

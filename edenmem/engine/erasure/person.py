@@ -6,7 +6,6 @@ Both come from the survey of a forgetting. Read-only; all functions block.
 from __future__ import annotations
 
 import gzip
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from edenmem.engine.context.told import Telling
-from edenmem.engine.erasure.reports import ForgetPlan, Mention
+from edenmem.engine.erasure.reports import ForgetPlan, Mention, hash_id
 from edenmem.engine.erasure.survey import find_subject
 from edenmem.engine.exchange.files import DAMAGES
 from edenmem.engine.runtime.runtime import Runtime
@@ -179,10 +178,10 @@ def subject_of_receipt(store: Store, told: ReceiptSubject) -> Subject | None:
     wanted = {told.sha256, *told.ids_sha256}
 
     def first(ids: Iterable[str]) -> str | None:
-        return next((id for id in ids if _hash(id) in wanted), None)
+        return next((id for id in ids if hash_id(id) in wanted), None)
 
     agents = store.host.find_agent_ids()
-    agent = next((id for id in agents if _hash(id) == told.agent_sha256), None)
+    agent = next((id for id in agents if hash_id(id) == told.agent_sha256), None)
     if told.agent_sha256 and agent is None and told.kind != "fact":
         return None
     try:
@@ -191,7 +190,7 @@ def subject_of_receipt(store: Store, told: ReceiptSubject) -> Subject | None:
                 return find_subject(store, agent=agent) if agent else None
             case "fact":
                 facts = store.walk.documents((RecordKind.FACT,))
-                left = [each.id for each in facts if _hash(each.id) in wanted]
+                left = [each.id for each in facts if hash_id(each.id) in wanted]
                 return find_subject(store, facts=left) if left else None
         kind = ScopeKind(told.kind)
         owners = [each.scope.owner for each in store.memory.scopes(kinds=[kind])]
@@ -207,7 +206,3 @@ def subject_of_receipt(store: Store, told: ReceiptSubject) -> Subject | None:
         return find_subject(store, agent=of, **{kind.value: owner})
     except NotFoundError:
         return None
-
-
-def _hash(id: str) -> str:
-    return hashlib.sha256(id.encode()).hexdigest()

@@ -195,13 +195,14 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
 _HASHES = "SHA-256 of the ID in UTF-8; several fact IDs are sorted and joined with commas"
 
 
+def hash_id(id: str) -> str:
+    """Return the hash of an ID in a receipt."""
+    return hashlib.sha256(id.encode()).hexdigest()
+
+
 def receipt_of(report: ForgetReport) -> dict[str, Any]:
     """Return a receipt of the report without names or content; the subject is a hash."""
     subject = report.subject
-
-    def hash_id(id: str) -> str:
-        return hashlib.sha256(id.encode()).hexdigest()
-
     return {
         "type": "forgetting",
         "id": report.id,

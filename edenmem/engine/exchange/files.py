@@ -29,7 +29,7 @@ from edenmem.errors import (
     is_disk_full,
     unreadable,
 )
-from edenmem.settings.paths import open_private
+from edenmem.settings.paths import lock, open_private
 
 #: Suffix of files and folders that are being written.
 PARTIAL = ".edenmem-partial"
@@ -235,12 +235,6 @@ def _create_locked(path: Path) -> IO[bytes]:
         if name.exists():  # otherwise another process removed the file before it was locked
             return raw
         raw.close()
-
-
-def lock(descriptor: int) -> None:
-    """Lock an open file or folder, if the file system supports locks."""
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def remove_abandoned(folder: Path, *, recursive: bool = False) -> None:

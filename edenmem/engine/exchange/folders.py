@@ -31,7 +31,6 @@ from edenmem.engine.edits.fields import check_fields
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.exchange.files import (
     PARTIAL,
-    lock,
     open_partial,
     remove_abandoned,
     write_error,
@@ -43,7 +42,7 @@ from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import NO_FIELDS, Fact, FactFields, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.settings.paths import is_private
+from edenmem.settings.paths import is_private, lock
 from edenmem.store.protocol.store import Store
 
 FORMAT = 1

@@ -5,17 +5,15 @@ An attacker with the database and without this file cannot make seals that conti
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from edenmem.engine.seals.hashes import NO_SEAL, Header
 from edenmem.errors import DiskFull, InputError, is_disk_full, unreadable
-from edenmem.settings.paths import open_private
+from edenmem.settings.paths import lock, open_private
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="restore"):
@@ -85,8 +83,7 @@ class SealFile:
         try:
             descriptor = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             with os.fdopen(descriptor, "ab") as file:
-                with suppress(OSError):  # a file system without locks
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                lock(descriptor)
                 if self._torn and os.fstat(descriptor).st_size == self._size + self._torn:
                     file.truncate(self._size)
                 file.write(b"".join(msgspec.json.encode(item) + b"\n" for item in items))

@@ -3,8 +3,8 @@
 How a seal is made; "JSON" has sorted keys and no spaces:
 
 - A field that an erasure may empty has the hash HMAC-SHA-256(salt, JSON of [field, value]), of
-  which 32 hex digits are kept. Without the salt, which is erased with the field, nobody can test a
-  guess.
+  which 32 hex digits are kept. Without the salt, which is erased with the field, a guess
+  cannot be tested.
 - The leaf of an entry is SHA-256(0x00, JSON of its other fields and these hashes), 32 hex digits.
 - The root is that of a binary Merkle tree over the leaves by time and ID: SHA-256(0x01, left,
   right); the last of an odd number moves up.
@@ -34,7 +34,8 @@ def _json(value: Any) -> bytes:
     return msgspec.json.encode(value, order="deterministic", enc_hook=str)
 
 
-def _iso(moment: datetime) -> str:
+def iso(moment: datetime) -> str:
+    """Format a time as seals have it: UTC, to the millisecond."""
     return as_utc(moment).isoformat(timespec="milliseconds")
 
 
@@ -62,7 +63,7 @@ def plain_fields(entry: StoredEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "change_set_id": entry.change_set_id,
-        "at": _iso(entry.at),
+        "at": iso(entry.at),
         "action": entry.action,
         "status": entry.status,
         "undoes": entry.undoes,
@@ -140,7 +141,7 @@ def header_of(seal: Seal) -> Header:
     """Return the header of a seal."""
     return Header(
         number=seal.number,
-        at=_iso(seal.at),
+        at=iso(seal.at),
         entries=len(seal.entries),
         root=seal.root,
         previous=seal.previous,
@@ -159,6 +160,6 @@ def make_seal(entries: Sequence[StoredEntry], last: Header | None, at: datetime)
         at=at,
         root=root,
         previous=previous,
-        hash=_hash_seal(number, _iso(at), len(sealed), root, previous),
+        hash=_hash_seal(number, iso(at), len(sealed), root, previous),
         entries=sealed,
     )

@@ -50,8 +50,14 @@ def read_receipt(path: str) -> Receipt:
         NotFoundError: the file does not exist.
         InputError: the file is no receipt.
     """
+    return _read(path)[0]
+
+
+def _read(path: str) -> tuple[Receipt, dict[str, Any]]:
+    """Return the parts that can be checked, and the whole receipt."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Receipt)
+        raw = Path(path).read_bytes()
+        return msgspec.json.decode(raw, type=Receipt), msgspec.json.decode(raw)
     except OSError as error:
         raise unreadable(path, error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -69,13 +75,12 @@ def check_receipt(path: str, seals: str = "") -> ReceiptCheck:
         NotFoundError: a file does not exist.
         InputError: a file is damaged.
     """
-    receipt = read_receipt(path)
+    receipt, whole = _read(path)
     kept = SealFile(seals) if seals else None
-    told = msgspec.json.decode(Path(path).read_bytes())
     try:
         proof = receipt.sealed or {}
         seal = msgspec.convert(proof["seal"], Header)
-        problem = _compare(hash_receipt(told), proof, seal)
+        problem = _compare(hash_receipt(whole), proof, seal)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return ReceiptCheck(id=receipt.id, problem="not sealed, or incomplete")
     if not problem and kept is not None and kept.hash_at(seal.number) != seal.hash:

@@ -22,6 +22,7 @@ from edenmem.engine.seals.hashes import (
     hash_entry,
     hash_fields,
     header_of,
+    iso,
     make_seal,
     path_of,
     plain_fields,
@@ -29,7 +30,6 @@ from edenmem.engine.seals.hashes import (
 )
 from edenmem.errors import ConflictError, EdenmemError, StoreReadOnly, UsageError
 from edenmem.models.backup import RecordKind
-from edenmem.models.ids import as_utc
 from edenmem.models.records import Seal, SealedEntry, StoredEntry
 from edenmem.store.protocol.store import Store, batched
 
@@ -262,8 +262,8 @@ class Sealer:
                 f"the last seal that the store and the file have in common is {last}, not {seal}",
                 hint=f"--accept-restore {last} drops {len(kept.seals) - last} from the file",
             )
-        at = as_utc(self._clock()).isoformat(timespec="milliseconds")
-        kept.append([Restore(number=last, hash=hash, at=at, by=self._actor().name)])
+        at, by = iso(self._clock()), self._actor().name
+        kept.append([Restore(number=last, hash=hash, at=at, by=by)])
         kept.append(headers[last:])
 
     # -- proofs ------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, fact, facts, reflections
 from tests.support.builders import FixedClock
 from tests.support.embedder import FakeEmbedder
-from tests.support.interposed import InterposedStore
+from tests.support.interposed import Crashing
 from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, set_policy
 from tests.support.runtime import make_runtime
@@ -77,15 +77,8 @@ async def test_a_crash_holds_once_and_an_undo_removes(anywhere: World) -> None:
     world = anywhere
     script(world)
 
-    class Crashing(InterposedStore):
-        def wrap(self, name: str, method: Any) -> Any:
-            def crash(*args: Any, **kwargs: Any) -> Any:
-                raise StoreError("the machine lost power")
-
-            return crash if name == "apply_formation" else method
-
     with pytest.raises(StoreError):
-        await world.form(store=Crashing(world.store), **HOLD)
+        await world.form(store=Crashing(world.store, "apply_formation"), **HOLD)
     assert held(world, world.cast.anna_scope) == []
     assert (await world.form_one(**HOLD)).outcome in ("resumed", "applied")
     assert len(held(world, world.cast.anna_scope)) == 2
@@ -161,15 +154,10 @@ async def test_a_proposed_formation_waits_as_a_whole(anywhere: World) -> None:
     world = anywhere
     script(world)
 
-    class Crashing(InterposedStore):
-        def wrap(self, name: str, method: Any) -> Any:
-            def crash(*args: Any, **kwargs: Any) -> Any:
-                raise StoreError("the machine lost power")
-
-            return crash if name == "apply_formation" else method
-
     with pytest.raises(StoreError):
-        await world.form(store=Crashing(world.store), trigger=Trigger.PROPOSED, check=True)
+        await world.form(
+            store=Crashing(world.store, "apply_formation"), trigger=Trigger.PROPOSED, check=True
+        )
     world.clock.advance(minutes=10)
     await world.form(trigger=Trigger.COLD, check=True)
     scope = world.cast.anna_scope

@@ -11,7 +11,7 @@ from edenmem.errors import ContextOverflow, ProviderTimeout, StoreError
 from edenmem.models.formation import FormationStatus, Trigger
 from edenmem.models.statistics import sum_by_model
 from tests.engine.formation.conftest import World, decision, decisions, facts, reflections
-from tests.support.interposed import InterposedStore
+from tests.support.interposed import Crashing
 from tests.support.memory import add_fact
 
 _SAID = re.compile(r"tile (\d+) is green")
@@ -72,16 +72,8 @@ async def test_what_a_crash_leaves_of_a_split_range_is_formed_by_the_next(world:
     say_tiles(world, 8)
     world.llm.script("facts", answers(4, tiles))
 
-    class Crashing(InterposedStore):
-        def wrap(self, name: str, method: Any) -> Any:
-            def crash(*args: Any, **kwargs: Any) -> Any:
-                method(*args, **kwargs)
-                raise StoreError("the machine lost power")
-
-            return crash if name == "move" else method
-
     with pytest.raises(StoreError):
-        await world.form(store=Crashing(world.store), dedup=False)
+        await world.form(store=Crashing(world.store, "move", after=True), dedup=False)
     assert len(world.formation(FormationStatus.RELEASED).message_ids) == 4
     reports = await world.form(dedup=False)
     assert [(report.outcome, report.messages) for report in reports] == [("applied", 4)] * 2
