@@ -248,7 +248,7 @@ async def test_notes_wait_for_the_store_and_are_counted_if_lost(
 async def test_a_reply_is_found_by_number_and_by_prefix(cast: Cast) -> None:
     service = service_of(cast.store)
     reader = service.told
-    with pytest.raises(NotFoundError, match="^the session has no noted replies$"):
+    with pytest.raises(NotFoundError, match=r"^the session has no noted replies$"):
         reader.find(cast.session.id)
     for content in ("Anna keeps owls.", "Anna has a boat."):
         add_fact(cast.store, cast.anna_scope, content)
