@@ -219,7 +219,7 @@ class TestMerging:
         (entry, *_) = cast.store.log.audit(target_id=new.id)
         assert entry.reason == f"merged into {old.id}"
 
-    async def test_a_fact_with_the_merged_text_is_kept_unchanged(
+    async def test_a_fact_with_the_merged_text_is_kept_with_all_sources(
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
@@ -227,7 +227,8 @@ class TestMerging:
         assert contents(cast.store, cast.anna_scope) == [TEA_TOO]
         kept = cast.store.memory.fact(new.id)
         assert kept is not None
-        assert kept.version == 1
+        sources = {*old.source_message_ids, *new.source_message_ids}
+        assert set(kept.source_message_ids) == sources > {*new.source_message_ids}
 
     @pytest.mark.parametrize("kept_text", [TEA, TEA_TOO, "Lena drinks green tea, always."])
     async def test_the_users_of_all_are_those_of_the_merged_fact(
@@ -278,7 +279,7 @@ class TestMerging:
         assert report.removed == ()
         assert report.stayed[0][0] == new.id
         assert contents(cast.store, cast.anna_scope) == sorted([TEA, "Lena drinks coffee now."])
-        await editor.edit_fact(old.id, "Lena drinks cocoa.", expected_version=1)
+        await editor.edit_fact(old.id, "Lena drinks cocoa.", expected_version=2)
         with pytest.raises(ConflictError):
             await own.merge(merge_by_hand([old, new], TEA_TOO + "."))
         assert contents(cast.store, cast.anna_scope) == [

@@ -124,7 +124,8 @@ class _Chart:
     """The findings of one check so far."""
 
     def __init__(self, name: str) -> None:
-        self.check = CATALOG[name]
+        self.check = check = CATALOG[name]
+        self._usual = Advice(check.meaning, check.remedy, check.fixable)
         self.state = State.OK
         self.count = 0
         self.remark = ""
@@ -148,17 +149,9 @@ class _Chart:
         elif len(self.examples) < EXAMPLES:
             self.examples.append(seen.finding)
 
-    @property
-    def _usual(self) -> Advice:
-        return Advice(self.check.meaning, self.check.remedy, self.check.fixable)
-
-    def fail(self, error: Exception) -> None:
-        """Report a failed check as a problem."""
-        self.state = State.PROBLEM
-        self.remark = f"check failed: {describe_error(error)}"
-
-    def skip(self, why: str) -> None:
-        self.state, self.remark = State.SKIPPED, why
+    def end(self, state: State, why: str) -> None:
+        """Set the state of a check that was skipped, or that failed."""
+        self.state, self.remark = state, why
 
     def result(self) -> CheckResult:
         check = self.check
@@ -202,7 +195,7 @@ class Doctor:
                 continue
             if obstacle and examination.needs_store:
                 for chart in wanted:
-                    chart.skip(obstacle)
+                    chart.end(State.SKIPPED, obstacle)
                 continue
             self._context.progress(examination.title, 0)
             self._look(examination.look, examination.checks, charts)
@@ -229,22 +222,22 @@ class Doctor:
         self._reachable = self._context.info is not None
         if isinstance(error, StoreUnreachable):  # every further query would time out too
             charts["connection"] = first["connection"]
-            first["schema"].skip(_NO_ANSWER)
+            first["schema"].end(State.SKIPPED, _NO_ANSWER)
             return _NO_ANSWER
         if first["connection"].count:
             charts["connection"] = first["connection"]
-            first["schema"].skip(_NO_DATABASE)
+            first["schema"].end(State.SKIPPED, _NO_DATABASE)
             return _NO_DATABASE
         self._look(surroundings.schema, frozenset({"schema"}), first)
         if first["schema"].count:
             self._reachable = True  # an outdated schema was read
             charts["schema"] = first["schema"]
             if self._context.info is None:
-                first["connection"].skip(_OUTDATED)
+                first["connection"].end(State.SKIPPED, _OUTDATED)
             return _OUTDATED
         if not self._reachable:
             charts["connection"] = first["connection"]
-            first["schema"].skip(_NO_ANSWER)
+            first["schema"].end(State.SKIPPED, _NO_ANSWER)
             return _NO_ANSWER
         return ""
 
@@ -258,7 +251,7 @@ class Doctor:
                     charts[seen.check].note(seen)
         except Exception as error:  # noqa: BLE001 - damage can raise anything; reported per check
             for name in covered & charts.keys():
-                charts[name].fail(error)
+                charts[name].end(State.PROBLEM, f"check failed: {describe_error(error)}")
             return error
         return None
 

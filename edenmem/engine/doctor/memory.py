@@ -24,7 +24,6 @@ from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.memory import (
     Consolidation,
     Fact,
-    FailedDrafts,
     Policy,
     Reflection,
     content_hash,
@@ -39,7 +38,12 @@ def _texts(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[C
     policies = context.cache.policies({text.home for text in batch})
     failed = context.store.memory.failed_drafts([text.home for text in batch])
     for text in batch:
-        yield from _drafts(text, failed.get(text.home))
+        drafts = failed.get(text.home)
+        if drafts is not None and drafts.is_final and text.unabsorbed_ids:
+            detail = f"the last {drafts.count} drafts were refused"
+            if drafts.reviews:
+                detail = "a newer reflection contradicts a sentence that a person fixed"
+            yield note("drafts", text, detail)
         yield from _content(context, text, policies[text.home])
         yield from _propagation(text)
 
@@ -66,17 +70,6 @@ def _content(
     if is_shared and text.word_limit not in (0, limit):
         detail = f"the policy's limit is {limit} words, the platform uses {text.word_limit}"
         yield note("limits", text, detail, advice=_POLICY_LIMIT)
-
-
-def _drafts(text: Consolidation, failed: FailedDrafts | None) -> Iterator[CheckFinding]:
-    if failed is not None and failed.is_final and text.unabsorbed_ids:
-        yield note(
-            "drafts",
-            text,
-            "a newer reflection contradicts a sentence that a person fixed"
-            if failed.reviews
-            else f"the last {failed.count} drafts were refused",
-        )
 
 
 def _propagation(text: Consolidation) -> Iterator[CheckFinding]:
@@ -174,17 +167,13 @@ def _formations(context: DoctorContext, batch: Sequence[Formation]) -> Iterator[
         expired = formation.lease_until is None or formation.lease_until <= context.now
         match formation.status:
             case FormationStatus.CLAIMED if expired:
-                yield _about("claims", formation, _since(formation))
+                until = formation.lease_until
+                lease = f"until {until:%Y-%m-%d %H:%M}" if until else "without a lease"
+                yield _about("claims", formation, f", claimed {lease}")
             case FormationStatus.RECORDED if expired:
                 yield _about("recorded", formation, ", recorded but not applied")
             case FormationStatus.FAILED:
                 yield _about("failed", formation, f": {formation.error or 'unknown error'}")
-
-
-def _since(formation: Formation) -> str:
-    if formation.lease_until is None:
-        return ", claimed without a lease"
-    return f", claimed until {formation.lease_until:%Y-%m-%d %H:%M}"
 
 
 def _about(check: str, formation: Formation, state: str) -> CheckFinding:
@@ -259,7 +248,12 @@ _NAMES = {"person": "user", "session": "session", "group": "group"}
 def _ownerless(context: DoctorContext, items: Sequence[Owned]) -> Iterator[CheckFinding]:
     """Yield memories of missing agents, users, sessions, groups or shards."""
     cache = context.cache
-    items = [item for item in items if not _is_taken_back(item)]
+    items = [
+        item
+        for item in items
+        # Of a text that was taken back, only the version number is left.
+        if not isinstance(item, Consolidation) or item.consolidated_content or item.unabsorbed_ids
+    ]
     gone = cache.missing("agent", {item.agent_id for item in items})
     for item in items:
         if item.agent_id in gone:
@@ -294,13 +288,6 @@ def _owner_advice(item: Owned, missing: str) -> Advice:
         "shard": f"edenmem scope policy --agent {agent} --shard {owner} --memory-instructions TEXT",
     }
     return Advice(CATALOG["owners"].meaning, remedies[missing])
-
-
-def _is_taken_back(item: Owned) -> bool:
-    """Return whether this is a text of which only the version number is left."""
-    if not isinstance(item, Consolidation):
-        return False
-    return not item.consolidated_content and not item.unabsorbed_ids
 
 
 def find_linked_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
@@ -558,17 +545,15 @@ def examine(*kinds: RecordKind) -> Callable[[DoctorContext], Iterator[CheckFindi
                 count += len(documents)
                 context.progress(how.subject, count)
                 yield from _unreadable(documents, is_mongodb and kind in _MOVABLE)
-                batch = [each.record for each in documents if isinstance(each.record, how.decoded)]
+                records = (each.record for each in documents)
+                batch: list[Any] = [each for each in records if isinstance(each, how.decoded)]
                 for check in how.checks:
                     yield from check(context, batch)
                 for item in batch if how.times else ():
-                    yield from _future(context, item, how.times)
+                    times = (getattr(item, name) for name in how.times)
+                    latest = max(filter(None, times), default=context.now)
+                    if latest > context.now + CLOCK_SKEW:
+                        detail = f"dated {latest:%Y-%m-%d %H:%M}, in the future"
+                        yield note("times", item, detail)
 
     return look
-
-
-def _future(context: DoctorContext, item: Any, times: Sequence[str]) -> Iterator[CheckFinding]:
-    found = (getattr(item, name) for name in times)
-    latest = max((time for time in found if time is not None), default=None)
-    if latest is not None and latest > context.now + CLOCK_SKEW:
-        yield note("times", item, f"dated {latest:%Y-%m-%d %H:%M}, in the future")

@@ -18,20 +18,18 @@ from edenmem.engine.doctor import surroundings
 from edenmem.engine.doctor.context import DoctorContext, Providers
 from edenmem.engine.doctor.examination import Doctor, describe_error
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
-from edenmem.engine.edits.user_merging import join_fact
+from edenmem.engine.edits.fields import expire
+from edenmem.engine.edits.user_merging import join_facts
 from edenmem.engine.embeddings.choice import settle
 from edenmem.engine.erasure.sweep import Returned, Sweep
 from edenmem.engine.formation.claims import Claims
 from edenmem.engine.formation.recheck import apply_recorded
-from edenmem.engine.formation.sharing import keep_proof
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.memory.formations import release
 from edenmem.models.changes import (
-    EXPIRED,
-    Actor,
     Change,
     ChangeSet,
     RemoveFact,
@@ -63,16 +61,17 @@ RepairBatch = Callable[[Sequence[Finding]], Outcome]
 
 
 class DoctorSession:
-    """The examination of a store, and its repairs in one run by ``actor``.
+    """The examination of a store, and its repairs in one run.
 
     Blocks, so that Ctrl-C ends it immediately.
     """
 
-    def __init__(self, context: DoctorContext, checks: frozenset[str], *, actor: Actor) -> None:
+    def __init__(self, runtime: Runtime, context: DoctorContext, checks: frozenset[str]) -> None:
+        self._runtime = runtime.for_run()
+        self._actor = self._runtime.actor
         self._context = context
         self._checks = checks
         self._store = context.store
-        self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
         self._claims = Claims(
             context.store.formations, context.settings.formation, lambda: context.now
         )
@@ -100,7 +99,12 @@ class DoctorSession:
                 self._duplicates,
             ),
             "indexes": ("create missing indexes", self._indexes),
-            "expired": ("move to history", self._expired),
+            "expired": (
+                "move to history",
+                lambda found: Outcome(
+                    expire(self._runtime, agent_ids=[each.agent_id for each in found])
+                ),
+            ),
             "hashes": ("hash and embed the text as a new version", self._hashes),
             "buffers": ("rebuild the buffer from pending reflections", self._buffers),
             "counters": ("recount", self._counters),
@@ -253,23 +257,10 @@ class DoctorSession:
     def _join(self, kept: Fact, facts: Sequence[Fact]) -> Outcome:
         """Add the sources of facts to their twin, and remove these facts."""
         at, reason = self._context.now, f"doctor: same text as the older fact {kept.id}"
-        every = msgspec.structs.replace(
-            facts[0],
-            source_message_ids=tuple(id for fact in facts for id in fact.source_message_ids),
-            related_users=tuple(id for fact in facts for id in fact.related_users),
-            private=any(fact.private for fact in facts),
-        )
-        joined = self._apply(join_fact(every, kept, at=at, reason=reason))
+        joined = self._apply(join_facts(kept, facts, at=at, reason=reason))
         if joined.refused:
             return Outcome(0, joined.refused)
         return self._apply(RemoveFact.of(fact, at, reason) for fact in facts)
-
-    def _expired(self, findings: Sequence[Finding]) -> Outcome:
-        now, found = self._context.now, map(self._store.memory.fact, _ids(findings))
-        facts = [fact for fact in found if fact is not None and fact.has_expired(now)]
-        for fact in facts:
-            keep_proof(self._store, fact, now)
-        return self._apply(RemoveFact.of(fact, now, EXPIRED) for fact in facts)
 
     def _hashes(self, findings: Sequence[Finding]) -> Outcome:
         facts = [
@@ -439,4 +430,4 @@ def open_session(
             files=tuple(files),
             progress=progress,
         )
-        yield DoctorSession(context, checks, actor=runtime.actor)
+        yield DoctorSession(runtime, context, checks)

@@ -26,9 +26,7 @@ from edenmem.memory import preview
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
-    AuditEntry,
     Change,
-    ChangeResult,
     ChangeSet,
     ChangeStatus,
     HistoryEntry,
@@ -56,8 +54,6 @@ from edenmem.models.scope import Scope
 from edenmem.text import iso, many, one_line
 
 T = TypeVar("T")
-
-_Outcome = tuple[ChangeResult, AuditEntry | None]
 
 
 def report_unchanged(
@@ -611,7 +607,13 @@ class Editor:
         removals: Sequence[RemoveFact] = (),
     ) -> EditReport:
         changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change, *removals))
-        result, entry = (self._preview if dry_run else self._write)(changes)
+        if dry_run:
+            effect, *_ = preview(changes, self._store.changes.load_state)
+            result, entry = effect.result, effect.entry
+        else:
+            self._vectors.close()
+            result, *_ = self._store.changes.apply(changes)
+            entry = self._store.log.audit_entry(result.change_id)
         check_result(result, target_type)
         before, after = (entry.before, entry.after) if entry is not None else (None, None)
         if result.status is ChangeStatus.DUPLICATE:
@@ -631,15 +633,6 @@ class Editor:
             result=result,
             notices=notices,
         )
-
-    def _write(self, changes: ChangeSet) -> _Outcome:
-        self._vectors.close()
-        result, *_ = self._store.changes.apply(changes)
-        return result, self._store.log.audit_entry(result.change_id)
-
-    def _preview(self, changes: ChangeSet) -> _Outcome:
-        effect, *_ = preview(changes, self._store.changes.load_state)
-        return effect.result, effect.entry
 
 
 async def make_edit(runtime: Runtime, work: Callable[[Editor], T]) -> T:

@@ -14,7 +14,8 @@ import msgspec
 from edenmem.acceptance.rules import object_to
 from edenmem.acceptance.texts import fold
 from edenmem.engine.edits import checks
-from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
+from edenmem.engine.edits.user_merging import join_facts
+from edenmem.engine.edits.vectors import TextVectors, with_vectors
 from edenmem.engine.formation.deduplication import REASON_WORDS
 from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
 from edenmem.engine.runtime.concurrency import in_thread
@@ -28,12 +29,10 @@ from edenmem.models.changes import (
     ChangeResult,
     ChangeSet,
     RemoveFact,
-    ReviseFact,
-    SetPrivacy,
     merge_reason,
 )
 from edenmem.models.embedding_scale import scale_of
-from edenmem.models.memory import Fact, content_hash, join_fields, join_times
+from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
@@ -286,13 +285,24 @@ class FactMerger:
             ConfigError: no language model is configured.
             ProviderError: the model failed.
         """
-        llm = require_llm(self._llm)
+        llm, words = require_llm(self._llm), self._settings.formation.fact_words
         proposals: list[Proposal] = []
         for group in groups:
             key, model = await in_thread(self._look_up, group)
             asker = Asker(llm, key)
             try:
-                merges, refused = await self._propose(asker, model, group)
+                answer = await asker.ask(
+                    "merge",
+                    MergeAnswer,
+                    model=model,
+                    now=self._clock(),
+                    facts=[
+                        _Shown(number, flat(fact.content), fact.recent_at)
+                        for number, fact in enumerate(group.facts, start=1)
+                    ],
+                    fact_words=words,
+                )
+                merges, refused = read_merges(group.facts, answer.merges, words)
             except ProviderAnswerInvalid as error:
                 merges, refused = [], [error.message]
             finally:
@@ -310,22 +320,6 @@ class FactMerger:
         key = "/".join((*filter(None, parts), one_line(group.facts[0].content, 80)))
         policy = self._store.memory.policies((scope,)).get(scope)
         return key, (policy and policy.fast_model) or self._settings.llm.fast_model
-
-    async def _propose(
-        self, asker: Asker, model: str, group: FactGroup
-    ) -> tuple[list[Merge], list[str]]:
-        answer = await asker.ask(
-            "merge",
-            MergeAnswer,
-            model=model,
-            now=self._clock(),
-            facts=[
-                _Shown(number, flat(fact.content), fact.recent_at)
-                for number, fact in enumerate(group.facts, start=1)
-            ],
-            fact_words=self._settings.formation.fact_words,
-        )
-        return read_merges(group.facts, answer.merges, self._settings.formation.fact_words)
 
     async def merge(self, merge: Merge) -> MergeReport:
         """Apply a merge, after computing the vector of the merged text.
@@ -361,55 +355,21 @@ class FactMerger:
 
     def _first(self, merge: Merge, text: str, vectors: TextVectors) -> list[Change]:
         """Return the changes of the kept fact."""
-        kept, now = merge.kept, self._clock()
+        kept = merge.kept
         stored = self._store.memory.fact(kept.id)
         if stored is None or stored.version != kept.version:
             raise ConflictError(
                 f"another writer changed fact {kept.id} first", hint="search for duplicates again"
             )
-        changes: list[Change] = []
-        if not kept.private and any(fact.private for fact in merge.removed):
-            changes.append(
-                SetPrivacy(
-                    scope=merge.scope,
-                    target_type="fact",
-                    target_id=kept.id,
-                    private=True,
-                    at=now,
-                    reason="merged with a private fact",
-                )
-            )
-        sources = dict.fromkeys(
-            message for fact in (kept, *merge.removed) for message in fact.source_message_ids
-        )
-        users = dict.fromkeys(
-            user for fact in (kept, *merge.removed) for user in fact.related_users
-        )
         is_new = content_hash(text, kept.key) != kept.hash
-        fields = join_fields((kept, *merge.removed))
-        is_more = not users.keys() <= set(kept.related_users)  # 'forget' selects by user
-        if is_new or is_more or fields != kept.fields:
-            vector = vectors.of(text) if is_new else TextVector()
-            changes.append(
-                ReviseFact(
-                    scope=merge.scope,
-                    fact_id=kept.id,
-                    expected_version=kept.version,
-                    content=text,
-                    at=now,
-                    embedding=vector.embedding,
-                    embedding_model=vector.model,
-                    source_message_ids=tuple(sources),
-                    related_users=tuple(users),
-                    fields=fields,
-                    times=join_times(
-                        (fact.said_at for fact in (kept, *merge.removed)),
-                        (fact.recent_at for fact in (kept, *merge.removed)),
-                    ),
-                    reason=merge.reason or "merged",
-                )
-            )
-        return changes
+        return join_facts(
+            kept,
+            merge.removed,
+            at=self._clock(),
+            reason=merge.reason or "merged",
+            content=text,
+            vector=vectors.of(text) if is_new else None,
+        )
 
     def _apply_all(self, changes: Sequence[Change]) -> Sequence[ChangeResult]:
         changed = ChangeSet(actor=self._runtime.actor, at=self._clock(), changes=tuple(changes))

@@ -8,13 +8,14 @@ history and audit, and ``undo --run`` undoes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, TypeVar
 
 import msgspec
 
 from edenmem.engine.edits import checks
+from edenmem.engine.edits.vectors import TextVector
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.errors import UsageError
@@ -156,9 +157,29 @@ class UserMerger:
                 self._store.memory.facts(FactFilter(scopes=(source,)), with_vectors=True), BATCH
             ):
                 self._move_facts(batch, target, reason)
-            for batch in batched(list(self._store.memory.reflections((source,)))[::-1], BATCH):
-                self._move_reflections(batch, target, reason)
-            self._move_held(source, target, reason)
+            limit = self._word_limit(target, None)
+            for part in batched(list(self._store.memory.reflections((source,)))[::-1], BATCH):
+                self._replace(
+                    {
+                        each.id: [
+                            AddReflection(
+                                reflection=_at(each, target), word_limit=limit, reason=reason
+                            )
+                        ]
+                        for each in part
+                    },
+                    {each.id: RemoveReflection.of(each, self._clock(), reason) for each in part},
+                )
+            moved = {each.id for each in self._store.memory.held((target,))}
+            for held in batched(list(self._store.memory.held((source,))), BATCH):
+                copies = {each.id: _at(each, target) for each in held}
+                self._replace(
+                    {
+                        id: [] if copy.id in moved else [HoldItem(held=copy, reason=reason)]
+                        for id, copy in copies.items()
+                    },
+                    {id: RemoveHeld(scope=source, held_id=id, reason=reason) for id in copies},
+                )
             self._move_text(source, target, reason)
             rest = self._count(source, target)
             left = rest.facts + rest.twins + rest.reflections + rest.held + (rest.text != "none")
@@ -191,37 +212,13 @@ class UserMerger:
         for fact in arriving:
             twin = known.get(fact.hash)
             if twin is not None:
-                arrivals[fact.id] = join_fact(fact, twin, at=self._clock(), reason=reason)
+                arrivals[fact.id] = join_facts(twin, [fact], at=self._clock(), reason=reason)
             else:
                 arrivals[fact.id] = [AddFact(fact=_at(fact, target), reason=reason)]
-        arrived = self._apply_arrivals(arrivals)
-        self._apply(
-            [RemoveFact.of(fact, self._clock(), reason) for fact in facts if fact.id in arrived]
-        )
+        removals = {fact.id: RemoveFact.of(fact, self._clock(), reason) for fact in facts}
+        self._replace(arrivals, removals)
 
-    # -- reflections and texts ---------------------------------------------------------------
-
-    def _move_reflections(
-        self, reflections: Sequence[Reflection], target: Scope, reason: str
-    ) -> None:
-        limit = self._word_limit(target, None)
-        arrivals: dict[str, list[Change]] = {
-            each.id: [AddReflection(reflection=_at(each, target), word_limit=limit, reason=reason)]
-            for each in reflections
-        }
-        arrived = self._apply_arrivals(arrivals)
-        self._apply(
-            [
-                RemoveReflection.of(each, self._clock(), reason)
-                for each in reflections
-                if each.id in arrived
-            ]
-        )
-
-    def _move_held(self, source: Scope, target: Scope, reason: str) -> None:
-        for held in list(self._store.memory.held((source,))):
-            arrival = HoldItem(held=_at(held, target), reason=reason)
-            self._apply([arrival, RemoveHeld(scope=source, held_id=held.id, reason=reason)])
+    # -- texts -------------------------------------------------------------------------------
 
     def _move_text(self, source: Scope, target: Scope, reason: str) -> None:
         texts = self._store.memory.consolidations((source, target))
@@ -292,6 +289,11 @@ class UserMerger:
 
     # -- applying changes --------------------------------------------------------------------
 
+    def _replace(self, arrivals: dict[str, list[Change]], removals: Mapping[str, Change]) -> None:
+        """Add memory to the target, and remove what arrived from the source."""
+        arrived = self._apply_arrivals(arrivals)
+        self._apply([change for id, change in removals.items() if id in arrived])
+
     def _apply_arrivals(self, arrivals: dict[str, list[Change]]) -> set[str]:
         """Apply the changes of each key, and return the keys without a failed change."""
         changes = [change for each in arrivals.values() for change in each]
@@ -321,33 +323,59 @@ class UserMerger:
         return word_limit_of(self._store, self._settings, scope, policy, text)
 
 
-def join_fact(fact: Fact, twin: Fact, *, at: datetime, reason: str) -> list[Change]:
-    """Return the changes that merge a fact into one with the same text."""
+def join_facts(
+    kept: Fact,
+    others: Sequence[Fact],
+    *,
+    at: datetime,
+    reason: str,
+    content: str | None = None,
+    vector: TextVector | None = None,
+) -> list[Change]:
+    """Return the changes that merge facts into one of them.
+
+    Args:
+        kept: The fact that stays.
+        others: Facts with the same text, or those that ``content`` sums up.
+        at: The time of the changes.
+        reason: The reason for the audit entries.
+        content: The new text; None keeps it.
+        vector: The vector of a new text.
+    """
+    every = (kept, *others)
+    text = kept.content if content is None else content
+    sources = dict.fromkeys(id for fact in others for id in fact.source_message_ids)
+    users = dict.fromkeys(id for fact in others for id in fact.related_users)
+    fields = join_fields(every)
+    is_known = sources.keys() <= {*kept.source_message_ids} and users.keys() <= {
+        *kept.related_users
+    }
     changes: list[Change] = []
-    has_sources = set(fact.source_message_ids) <= set(twin.source_message_ids)
-    fields = join_fields([twin, fact])
-    is_known = has_sources and set(fact.related_users) <= set(twin.related_users)
-    if not is_known or fields != twin.fields:
+    if not is_known or text != kept.content or fields != kept.fields:
         changes.append(
             ReviseFact(
-                scope=twin.home,
-                fact_id=twin.id,
-                expected_version=twin.version,
-                content=twin.content,
+                scope=kept.home,
+                fact_id=kept.id,
+                expected_version=kept.version,
+                content=text,
                 at=at,
-                source_message_ids=fact.source_message_ids,
-                times=join_times([twin.said_at, fact.said_at], [twin.recent_at, fact.recent_at]),
-                related_users=fact.related_users,
+                embedding=vector.embedding if vector else None,
+                embedding_model=vector.model if vector else None,
+                source_message_ids=tuple(sources),
+                related_users=tuple(users),
                 fields=fields,
+                times=join_times(
+                    (fact.said_at for fact in every), (fact.recent_at for fact in every)
+                ),
                 reason=reason,
             )
         )
-    if fact.private and not twin.private:
+    if not kept.private and any(fact.private for fact in others):
         changes.append(
             SetPrivacy(
-                scope=twin.home,
+                scope=kept.home,
                 target_type="fact",
-                target_id=twin.id,
+                target_id=kept.id,
                 private=True,
                 at=at,
                 reason=reason,

@@ -8,7 +8,7 @@ import msgspec
 
 from edenmem.engine.scopes.references import Resolver
 from edenmem.engine.scopes.visibility import reader_scopes
-from edenmem.engine.sessions.format import Line, read_lines
+from edenmem.engine.sessions.format import read_lines
 from edenmem.errors import AmbiguousReference, InputError, NotFoundError
 from edenmem.invalid import EMPTY, explain_json, explain_value
 from edenmem.models.host import Agent
@@ -87,22 +87,20 @@ def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabeledSet:
             empty.
     """
     labels = _Labels(store)
-    for line in read_lines(lines):
-        labels.take(line.number, _row(line))
+    for number, data in read_lines(lines):
+        labels.take(number, _row(number, data))
     return labels.finish()
 
 
-def _row(line: Line) -> _Row:
-    if line.data is None:
-        raise InputError("the line is too long for a query", line=line.number)
+def _row(number: int, data: bytes) -> _Row:
     try:
-        row = msgspec.json.decode(line.data, type=_Row)
+        row = msgspec.json.decode(data, type=_Row)
     except msgspec.ValidationError as error:
-        raise InputError(explain_value(error), line=line.number, hint=_EXAMPLE) from error
+        raise InputError(explain_value(error), line=number, hint=_EXAMPLE) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(explain_json(line.data), line=line.number, hint=_EXAMPLE) from error
+        raise InputError(explain_json(data), line=number, hint=_EXAMPLE) from error
     if not clean(row.query).strip():
-        raise InputError(f"query {EMPTY}", line=line.number, hint=_EXAMPLE)
+        raise InputError(f"query {EMPTY}", line=number, hint=_EXAMPLE)
     return row
 
 

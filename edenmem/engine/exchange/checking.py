@@ -179,7 +179,11 @@ class FileCheck:
                 continue
             type_ = data.pop("type", None)
             if self.header and type_ in (lines.CHECKPOINT, lines.TRAILER):
-                self._compare(data, number, checkpoint)
+                if data.get("sha256") != self.digest.sha256 or (
+                    data.get("records") != self.digest.records
+                ):
+                    lines_ = f"lines {checkpoint + 1} to {number - 1}"
+                    self._record_damage(number, f"wrong checksum of {lines_}")
                 checkpoint, ended = number, type_ == lines.TRAILER
             self.digest.add(text)
             if isinstance(type_, str) and type_ in _KINDS:
@@ -201,13 +205,6 @@ class FileCheck:
             self._note(number, f"invalid run of a migration: {error}")
             return
         self.runs[run.id] = run
-
-    def _compare(self, mark: dict[str, Any], number: int, since: int) -> None:
-        if mark.get("sha256") == self.digest.sha256 and mark.get("records") == (
-            self.digest.records
-        ):
-            return
-        self._record_damage(number, f"wrong checksum of lines {since + 1} to {number - 1}")
 
     def _record_damage(self, number: int, reason: str) -> None:
         if not self._allow_incomplete:

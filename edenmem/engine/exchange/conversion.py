@@ -144,7 +144,7 @@ class Conversion:
         left_out = self.survey.left_out
         number = 0
         try:
-            for number, item in kind.load().read(source, left_out):
+            for number, item in kind.read(source, left_out):
                 self._take(number, item)
                 if number % _PROGRESS == 0:
                     progress("reading", number, 0)

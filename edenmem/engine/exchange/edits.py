@@ -247,7 +247,7 @@ class _Planner:
         self, file: FolderFile, target: Target, item: Item, stored: Fact | Reflection
     ) -> None:
         text = _tidy(item.content)
-        fields = _fields_of(stored)
+        fields = stored.fields if isinstance(stored, Fact) else NO_FIELDS
         if (text, item.fields) == (_tidy(stored.content), fields):
             return
         if not text:
@@ -340,10 +340,6 @@ class _Planner:
 
     def _problem(self, file: FolderFile, reason: str, line: int | None = None) -> None:
         self.problems.append(FileProblem(path=file.path, reason=reason, line=line))
-
-
-def _fields_of(memory: Fact | Reflection) -> FactFields:
-    return memory.fields if isinstance(memory, Fact) else NO_FIELDS
 
 
 def _tidy(text: str) -> str:

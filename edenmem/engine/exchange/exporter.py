@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -241,7 +242,6 @@ def _bare(record: Record) -> Record:
 
 _NAME = re.compile(r"edenmem-([0-9a-f]{12})-(\d{8}T\d{6}Z)(?:-(\d{1,4}))?\.jsonl\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
-_HALF = 6  # characters of a series for the location, and for the database
 
 
 class BackupFile(NamedTuple):
@@ -257,31 +257,24 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a scheduled backup.
 
     ``damaged`` lists older files (path, reason) due for removal that failed verification.
-    ``former`` counts backups of a previous database at the same location, or with names of an
-    earlier edenmem version. ``unsealed`` is the reason why the log was not sealed.
+    ``unsealed`` is the reason why the log was not sealed.
     """
 
     path: Path
     export: ExportReport
     removed: tuple[Path, ...] = ()
     damaged: tuple[tuple[Path, str], ...] = ()
-    former: int = 0
     unsealed: str = ""
 
 
 def backup_series(store: Store, request: ExportRequest) -> str:
     """Return the series of the backups of a store and selection.
 
-    The first half identifies the location and the selection, the second half the current database:
-    a recreated store must not remove the backups of the lost one.
+    A recreated store must not remove the backups of the lost one.
     """
-    location = _hash(store.database.info().location, request)
     first = store.migrations.schema()[0]
-    return location[:_HALF] + _hash(first.name, first.applied_at)[:_HALF]
-
-
-def _hash(*parts: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+    parts = (store.database.info().location, request, first.name, first.applied_at)
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]
 
 
 def list_backups(folder: Path, *series: str, until: datetime) -> list[BackupFile]:
@@ -292,30 +285,15 @@ def list_backups(folder: Path, *series: str, until: datetime) -> list[BackupFile
     Raises:
         OSError: the folder cannot be read.
     """
-    return sorted(
-        (each for each in _all_backups(folder) if each.series in series and each.made_at <= until),
-        reverse=True,
-    )
-
-
-def _all_backups(folder: Path) -> Iterator[BackupFile]:
+    found = []
     for path in folder.iterdir():
         name = _NAME.fullmatch(path.name)
-        if name is None or path.is_symlink() or not path.is_file():
+        if name is None or name[1] not in series or path.is_symlink() or not path.is_file():
             continue
-        try:
+        with suppress(ValueError):
             made_at = datetime.strptime(name[2], _TIME).replace(tzinfo=UTC)
-        except ValueError:
-            continue
-        yield BackupFile(made_at, int(name[3] or 1), path, name[1])
-
-
-def _count_former(folder: Path, series: str) -> int:
-    """Count the backups of the same location and selection, but of another database."""
-    location = series[:_HALF]
-    return sum(
-        each.series.startswith(location) and each.series != series for each in _all_backups(folder)
-    )
+            found.append(BackupFile(made_at, int(name[3] or 1), path, name[1]))
+    return sorted((each for each in found if each.made_at <= until), reverse=True)
 
 
 def verify_backup(path: Path) -> str:
@@ -409,7 +387,6 @@ class BackupWriter:
             export=export,
             removed=tuple(removed),
             damaged=tuple(damaged),
-            former=_count_former(folder, series),
         )
 
 

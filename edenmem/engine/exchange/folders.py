@@ -235,12 +235,6 @@ def _read_fields(text: str, line: int) -> FactFields:
         raise InputError(f"invalid fields of a fact: {reason}", line=line) from error
 
 
-def owner_head(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a front matter that identify a scope."""
-    names = ("agent", "agent_id", "scope", "user", "user_id", "group_id", "shard", "session")
-    return {name: fields.get(name) for name in (*names, "session_id")}
-
-
 _LONGEST = 80  # bytes; with an ID appended far below the limits of file systems
 #: Device names reserved by Windows, with any extension.
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?\Z", re.IGNORECASE)
@@ -254,10 +248,11 @@ def file_names(labels: Mapping[str, str]) -> dict[str, str]:
     key. The names do not depend on the order of the labels.
     """
     names = {key: safe_name(label) for key, label in labels.items()}
+    ids = {key: key if is_id(key) else derived_id("name", key) for key in labels}
     for length in (8, 24):
         met = Counter(fold_name(name) for name in names.values())
         names = {
-            key: f"{name}-{_id(key)[:length]}" if not name or met[fold_name(name)] > 1 else name
+            key: f"{name}-{ids[key][:length]}" if not name or met[fold_name(name)] > 1 else name
             for key, name in names.items()
         }
     return names
@@ -273,10 +268,6 @@ def safe_name(label: str) -> str:
 def fold_name(name: str) -> str:
     """Return a name as compared by file systems that ignore case and Unicode forms."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-
-
-def _id(key: str) -> str:
-    return key if is_id(key) else derived_id("name", key)
 
 
 _FOLDERS = {
@@ -401,7 +392,10 @@ class FolderExporter:
         text = self._store.memory.consolidations([scope]).get(scope)
         if text is not None and text.version:
             own = {"id": text.id, "version": text.version, "updated_at": text.updated_at}
-            yield "text", Page(head=_of("text", head, own), text=text.consolidated_content)
+            yield (
+                "text",
+                Page(head={"content": "text", **head, **own}, text=text.consolidated_content),
+            )
         pending = self._store.memory.pending(scope)
         if pending:
             yield "reflections", _build_page("reflections", head, pending)
@@ -412,22 +406,18 @@ class FolderExporter:
 
 
 def _head(scope: Scope, agent: str | None, owner: str | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+    """Return the fields of a front matter that identify a scope."""
+    return {
         "agent": agent,
         "agent_id": scope.agent_id,
         "scope": scope.kind.value,
+        "user": owner if scope.kind is ScopeKind.USER else None,
         "user_id": scope.user_id,
         "group_id": scope.group_id,
         "shard": scope.shard_name,
+        "session": owner if scope.kind is ScopeKind.SESSION else None,
         "session_id": scope.session_id,
     }
-    if scope.kind in (ScopeKind.USER, ScopeKind.SESSION):
-        fields[scope.kind.value] = owner
-    return owner_head(fields)
-
-
-def _of(content: Content, head: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    return {"content": content, **head, **more}
 
 
 def _build_page(
@@ -437,7 +427,7 @@ def _build_page(
     latest: datetime = max(one.updated_at or one.formed_at for one in memories)
     said = max((one.said_at for one in memories if one.said_at), default=None)
     return Page(
-        head=_of(content, head, {"updated_at": latest, "said_at": said}),
+        head={"content": content, **head, "updated_at": latest, "said_at": said},
         items=tuple(
             Item(
                 id=one.id,

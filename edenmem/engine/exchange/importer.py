@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from typing import Any, Literal
 
@@ -29,11 +30,9 @@ from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.seals.sealer import Sealer
 from edenmem.engine.sessions.people import People
 from edenmem.errors import (
-    ConflictError,
     EdenmemError,
     InvalidLines,
     NotFoundError,
-    line_place,
 )
 from edenmem.models.backup import (
     LoadResult,
@@ -137,6 +136,12 @@ def _time_of(header: dict[str, Any]) -> datetime | None:
         return datetime.min.replace(tzinfo=UTC)
 
 
+class _UserLine(msgspec.Struct):
+    type: str
+    username: str
+    id: str = ""
+
+
 _REASON = "replaced by an import"
 _TOGGLES = {"user_memory_enabled", "agent_memory_enabled"}
 
@@ -148,9 +153,33 @@ def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -
         case Fact() | Reflection(), Fact() | Reflection() if not fields & {"scope", "absorbed"}:
             changes: list[Change] = []
             if fields - {"private"}:
-                if isinstance(stored, Reflection) and stored.absorbed:
+                if isinstance(stored, Fact) and isinstance(given, Fact):
+                    changes.append(
+                        ReviseFact(
+                            scope=stored.home,
+                            fact_id=stored.id,
+                            expected_version=stored.version,
+                            content=given.content,
+                            at=at,
+                            embedding=given.embedding,
+                            embedding_model=given.embedding_model,
+                            fields=given.fields,
+                            reason=_REASON,
+                        )
+                    )
+                elif isinstance(stored, Reflection) and not stored.absorbed:
+                    changes.append(
+                        ReviseReflection(
+                            scope=stored.home,
+                            reflection_id=stored.id,
+                            expected_version=stored.version,
+                            content=given.content,
+                            at=at,
+                            reason=_REASON,
+                        )
+                    )
+                else:
                     return []
-                changes.append(_rewrite(stored, given, at))
             if "private" in fields:
                 changes.append(
                     SetPrivacy(
@@ -192,30 +221,7 @@ def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -
     return []
 
 
-def _rewrite(stored: Fact | Reflection, given: Fact | Reflection, at: datetime) -> Change:
-    if isinstance(stored, Fact) and isinstance(given, Fact):
-        return ReviseFact(
-            scope=stored.home,
-            fact_id=stored.id,
-            expected_version=stored.version,
-            content=given.content,
-            at=at,
-            embedding=given.embedding,
-            embedding_model=given.embedding_model,
-            fields=given.fields,
-            reason=_REASON,
-        )
-    return ReviseReflection(
-        scope=stored.home,
-        reflection_id=stored.id,
-        expected_version=stored.version,
-        content=given.content,
-        at=at,
-        reason=_REASON,
-    )
-
-
-OnConflict = Literal["keep", "replace", "fail"]
+OnConflict = Literal["keep", "replace"]
 #: Number of records stored together.
 _BATCH = 500
 #: Types that are added as changes, unless part of a whole backup.
@@ -228,6 +234,16 @@ _PAST = (
     RecordKind.AUDIT,
     RecordKind.HISTORY,
 )
+
+
+_LOADED = {
+    ChangeStatus.APPLIED: LoadStatus.ADDED,
+    ChangeStatus.ADDED_INSTEAD: LoadStatus.ADDED,
+    ChangeStatus.ALREADY: LoadStatus.SAME,
+    ChangeStatus.DUPLICATE: LoadStatus.SAME,
+    ChangeStatus.CONFLICT: LoadStatus.REFUSED,
+    ChangeStatus.MISSING: LoadStatus.REFUSED,
+}
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,6 +318,10 @@ class Importer:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime.for_run()
         self._store = runtime.store
+        self._embedder = runtime.embedder
+        self._settings = runtime.settings
+        self._actor = self._runtime.actor
+        self._clock = runtime.clock
 
     def take(
         self,
@@ -325,22 +345,19 @@ class Importer:
 
         Raises:
             InputError: the file is damaged, or has bad lines and ``skip_bad`` is not set.
-            ConflictError: a record differs from the store, and ``on_conflict`` is "fail".
             NotFoundError: neither the store nor the file has the owner.
         """
         owner_id = self._user_id(source, owner) if owner else None
-        file = FileCheck(source, allow_incomplete=allow_incomplete)
-
-        def parser() -> Parser:
-            return Parser(
-                self._store,
-                self._runtime.settings,
-                now=self._runtime.clock(),
-                whole=file.whole,
-                allow_long=allow_long,
-                owner_id=owner_id,
-            )
-
+        self._file = file = FileCheck(source, allow_incomplete=allow_incomplete)
+        parser = partial(
+            Parser,
+            self._store,
+            self._settings,
+            now=self._clock(),
+            whole=file.whole,
+            allow_long=allow_long,
+            owner_id=owner_id,
+        )
         file.check(parser(), progress=lambda done: progress("checking", done, 0))
         if file.bad > file.unreadable and not skip_bad:
             raise InvalidLines(
@@ -349,25 +366,32 @@ class Importer:
                 unit=source.unit,
                 hint="nothing was changed; import the others with --skip-bad",
             )
-        work = _Work(self._runtime, file)
-        if on_conflict == "fail" and not dry_run:
-            look = work.run(file.records(parser()), "keep", True, progress)
-            if look.differing:
-                first = look.conflicts[0]
-                more = f"; {look.differing:,} differ in all" if look.differing > 1 else ""
-                raise ConflictError(
-                    f"{line_place(first.line, source.name, source.unit)} differs from the store: "
-                    f"{first.type} {first.id}, {first.detail}{more}",
-                    hint="nothing was changed; list all with --dry-run",
-                )
-        done = work.run(file.records(parser()), on_conflict, dry_run, progress)
-        known = {run.id for run in self._store.migrations.migration_runs()} if file.runs else set()
-        for run in file.runs.values():
-            if run.id not in known and not dry_run:
-                self._store.migrations.put_migration_run(run)
+        self._report = report = RestoreReport(
+            dry_run=dry_run,
+            problems=list(file.problems),
+            failed=file.bad,
+            damage=file.damage,
+            unit=source.unit,
+        )
+        self._dry_run = dry_run
+        self._replaces = on_conflict == "replace"
+        self._closed: dict[Scope, str] = {}
+        self._misfits: dict[str, bool] = {}
+        self._lengths: dict[str, int] = {}
+        self._forgotten = Forgotten(self._store, file.header)
+        done = 0
+        for kind, of_kind in groupby(file.records(parser()), key=lambda line: line.kind):
+            for batch in batched(of_kind, _BATCH):
+                self._take(kind, batch)
+                done += len(batch)
+                progress("comparing" if dry_run else "storing", done, file.digest.records)
         if not dry_run:
+            known = {run.id for run in self._store.migrations.migration_runs()}
+            for run in file.runs.values():
+                if run.id not in known:
+                    self._store.migrations.put_migration_run(run)
             Sealer(self._runtime).take(file.seals())
-        return done
+        return report
 
     def _user_id(self, source: Lines, name: str) -> str:
         user = People(self._store).user(name)
@@ -384,52 +408,7 @@ class Importer:
                 return line.id or derived_id("user", line.username)
         raise NotFoundError(f"unknown user: {name!r}", hint=f"edenmem user add {shlex.quote(name)}")
 
-
-class _UserLine(msgspec.Struct):
-    type: str
-    username: str
-    id: str = ""
-
-
-class _Work:
-    """One pass through the records of a checked file."""
-
-    def __init__(self, runtime: Runtime, file: FileCheck) -> None:
-        self._store = runtime.store
-        self._embedder = runtime.embedder
-        self._settings = runtime.settings
-        self._actor = runtime.actor
-        self._clock = runtime.clock
-        self._file = file
-
-    def run(
-        self,
-        lines: Iterator[Good],
-        on_conflict: OnConflict,
-        dry_run: bool,
-        progress: Callable[[str, int, int], None],
-    ) -> RestoreReport:
-        """Store all records, or compare them only (``dry_run``)."""
-        self._report = report = RestoreReport(
-            dry_run=dry_run,
-            problems=list(self._file.problems),
-            failed=self._file.bad,
-            damage=self._file.damage,
-            unit=self._file.source.unit,
-        )
-        self._dry_run = dry_run
-        self._replaces = on_conflict == "replace"
-        self._closed: dict[Scope, str] = {}
-        self._misfits: dict[str, bool] = {}
-        self._lengths: dict[str, int] = {}
-        self._forgotten = Forgotten(self._store, self._file.header)
-        done = 0
-        for kind, of_kind in groupby(lines, key=lambda line: line.kind):
-            for batch in batched(of_kind, _BATCH):
-                self._take(kind, batch)
-                done += len(batch)
-                progress("comparing" if dry_run else "storing", done, self._file.digest.records)
-        return report
+    # -- records -----------------------------------------------------------------------------
 
     def _take(self, kind: RecordKind, lines: Sequence[Good]) -> None:
         news = not self._file.whole and isinstance(lines[0].record, _NEWS)
@@ -535,7 +514,7 @@ class _Work:
             elif not self._dry_run:
                 changes[index] = self._addition(record, origins[index])
         for index, result in zip(changes, self._apply(changes.values()), strict=True):
-            found[index] = _answer(result)
+            found[index] = LoadResult(status=_LOADED[result.status], detail=result.detail)
         return found
 
     def _addition(self, record: Fact | Reflection | Consolidation | Policy, origin: str) -> Change:
@@ -609,12 +588,3 @@ class _Work:
                 if not result.ok:
                     return msgspec.structs.replace(answer, detail=result.detail), "differs"
         return LoadResult(status=LoadStatus.ADDED), "replaced"
-
-
-def _answer(result: ChangeResult) -> LoadResult:
-    match result.status:
-        case ChangeStatus.APPLIED | ChangeStatus.ADDED_INSTEAD:
-            return LoadResult(status=LoadStatus.ADDED)
-        case ChangeStatus.ALREADY | ChangeStatus.DUPLICATE:
-            return LoadResult(status=LoadStatus.SAME, detail=result.detail)
-    return LoadResult(status=LoadStatus.REFUSED, detail=result.detail)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edenmem.engine.exchange.files import Source
 
 
@@ -43,10 +46,12 @@ class FileKind(StrEnum):
         """Return whether the items are conversations."""
         return self in (self.CHATGPT, self.CLAUDE, self.MESSAGES, self.SESSIONS)
 
-    def load(self) -> Any:
-        """Return the module that reads the format; see `formats`."""
+    def read(self, source: Source | Path, left_out: dict[str, int]) -> Iterator[tuple[int, Any]]:
+        """Yield number and line of each item, as the module of the format in `formats` does."""
         name = "mcp_graph" if self is FileKind.MCP else self.value
-        return import_module(f"edenmem.engine.exchange.formats.{name}")
+        module = import_module(f"edenmem.engine.exchange.formats.{name}")
+        found: Iterator[tuple[int, Any]] = module.read(source, left_out)
+        return found
 
 
 _WORDS = {
@@ -71,7 +76,48 @@ def kind_of(source: Source) -> FileKind:
     if source.name.endswith(".md"):
         return FileKind.NOTES
     beginning = read_beginning(source)
-    for kind in FileKind:
-        if kind not in (FileKind.NOTES, FileKind.RECORDS) and kind.load().matches(beginning):
-            return kind
-    return FileKind.RECORDS
+    kinds = (kind for kind, matches in _SIGNS.items() if matches(beginning))
+    return next(kinds, FileKind.RECORDS)
+
+
+def _is_graphiti(beginning: dict[str, Any]) -> bool:
+    first = beginning.get("episodes", beginning.get("edges", beginning))
+    first = first[0] if isinstance(first, list) and first else first
+    return (
+        isinstance(first, dict)
+        and "uuid" in first
+        and not {"source_description", "role_type", "fact"}.isdisjoint(first)
+    )
+
+
+def _has_messages(beginning: dict[str, Any]) -> bool:
+    listed = beginning.get("")
+    first = listed[0] if isinstance(listed, list) and listed else None
+    return (
+        {"role", "content"} <= beginning.keys()
+        or ("messages" in beginning and "session" not in beginning)
+        or (isinstance(first, dict) and "role" in first)
+    )
+
+
+#: How a file of each format begins (see `documents.read_beginning`), in the order of checks.
+_SIGNS: dict[FileKind, Callable[[dict[str, Any]], bool]] = {
+    FileKind.CHATGPT: lambda b: isinstance(b.get("mapping"), dict) or "current_node" in b,
+    FileKind.CLAUDE: lambda b: "chat_messages" in b,
+    FileKind.MCP: lambda b: (
+        b.get("type") in ("entity", "relation") or {"entities", "relations"} <= b.keys()
+    ),
+    FileKind.LETTA: lambda b: (
+        (isinstance(b.get("agents"), list | dict) and "system" in str(b.get("agents")))
+        or ("agent_type" in b and not {"core_memory", "messages"}.isdisjoint(b))
+    ),
+    FileKind.OPENMEMORY: lambda b: (
+        {"user", "apps"} <= b.keys() or {"content", "state", "app"} <= b.keys()
+    ),
+    FileKind.GRAPHITI: _is_graphiti,
+    FileKind.MESSAGES: _has_messages,
+    FileKind.MEM0: lambda b: "type" not in b and not {"memory", "results"}.isdisjoint(b),
+    FileKind.SESSIONS: lambda b: (
+        "type" not in b and not {"session", "messages", "agent", "users"}.isdisjoint(b)
+    ),
+}

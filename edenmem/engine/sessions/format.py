@@ -9,10 +9,12 @@ memory.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, get_args
 
@@ -29,16 +31,6 @@ LINE_BYTES = 64 * 1024 * 1024
 
 #: Number of bytes buffered in RAM before a temporary file is used.
 _SPOOL_BYTES = 8 * 1024 * 1024
-
-_CHUNK = 1024 * 1024
-_BOM = b"\xef\xbb\xbf"
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A line that is not blank, and its number from 1; ``data`` is None if it is too long."""
-
-    number: int
-    data: bytes | None
 
 
 class Spool:
@@ -62,7 +54,7 @@ class Spool:
         self._file.close()
 
     def put(self, number: int, data: bytes) -> None:
-        """Add a line; b"" is one that was too long."""
+        """Add a line."""
         self.count += 1
         self._file.write(b"%d %d\n" % (number, len(data)) + data)
 
@@ -74,33 +66,13 @@ class Spool:
             yield number, self._file.read(size)
 
 
-def read_lines(source: Iterable[bytes | str], *, line_bytes: int = LINE_BYTES) -> Iterator[Line]:
-    """Yield the lines that are not blank."""
-    for number, read in enumerate(_read_bounded(source, line_bytes), 1):
-        data = read.removeprefix(_BOM) if number == 1 and read is not None else read
-        if data is None or data.strip():
-            yield Line(number, data)
-
-
-def _read_bounded(source: Any, line_bytes: int) -> Iterator[bytes | None]:
-    """Yield lines as bytes; None for a line that is too long, which is never held in RAM."""
-    if not hasattr(source, "readline"):
-        for line in source:
-            data = _encode(line)
-            yield data if len(data) <= line_bytes else None
-        return
-    while line := source.readline(line_bytes + 1):
-        data = _encode(line)
-        if len(data) <= line_bytes:
-            yield data
-            continue
-        while data and not data.endswith(b"\n"):
-            data = _encode(source.readline(_CHUNK))
-        yield None
-
-
-def _encode(line: bytes | str) -> bytes:
-    return line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+def read_lines(source: Iterable[bytes | str]) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbers, from 1, and the bytes of the lines that are not blank."""
+    for number, line in enumerate(source, 1):
+        data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+        data = data.removeprefix(codecs.BOM_UTF8) if number == 1 else data
+        if data.strip():
+            yield number, data
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -281,7 +253,8 @@ def _tool_call(call: _Call, path: str) -> ToolCall:
         raise BadLine(f"{path}.tool {MISSING}")
     args = call.function.arguments if call.function is not None else call.args
     if call.function is not None and isinstance(args, str):
-        args = _arguments(args)
+        with suppress(ValueError, RecursionError):  # a model may have malformed the JSON
+            args = json.loads(args)
     return ToolCall(
         tool=clean(tool),
         args=_clean(args, f"{path}.args"),
@@ -289,14 +262,6 @@ def _tool_call(call: _Call, path: str) -> ToolCall:
         result=_clean(call.result, f"{path}.result"),
         id=clean(call.id).strip() if call.id else "",
     )
-
-
-def _arguments(text: str) -> Any:
-    """Decode OpenAI's arguments: a string with JSON, which a model may have malformed."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _clean(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from edenmem.engine.reports import ImportReport
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.references import fold
 from edenmem.engine.sessions.format import (
     LINE_BYTES,
     BadLine,
@@ -33,7 +33,6 @@ from edenmem.models.host import (
     Agent,
     Message,
     Session,
-    ToolCall,
     User,
     literal,
     owner_of,
@@ -45,27 +44,13 @@ _STEP = timedelta(seconds=1)
 _TIE = timedelta(milliseconds=1)
 
 
-class _CallIdentity(msgspec.Struct):
-    """The identity of a tool call. Message IDs depend on these fields and their order."""
-
-    tool: str
-    args: Any
-    status: str | None
-    result: Any
-
-
-def session_id_of(parsed: ParsedSession) -> str:
-    """Return the ID of the line's session, derived from its name if needed."""
-    return parsed.session if is_id(parsed.session) else derived_id("session", parsed.session)
-
-
 def message_ids(parsed: ParsedSession, session_id: str) -> list[str]:
     """Return the ID of each message; equal messages are distinguished by order."""
     seen: Counter[str] = Counter()
     ids = []
     for message in parsed.messages:
-        identities = [_CallIdentity(c.tool, c.args, c.status, c.result) for c in message.tool_calls]
-        calls = msgspec.json.encode(identities, order="deterministic").decode()
+        said = [(call.tool, call.args, call.status, call.result) for call in message.tool_calls]
+        calls = msgspec.json.encode(said, order="deterministic").decode()
         at = message.at.isoformat() if message.at is not None else ""
         identity = derived_id(
             "message", session_id, message.role, message.name or "", message.content, calls, at
@@ -90,12 +75,7 @@ def session_of(
     The session is marked as imported, and its status keeps the platform's cold run away, unless
     it is an existing session of the platform.
     """
-    # An import before imports were marked derived the ID from the name.
-    ours = (
-        stored is None
-        or stored.imported
-        or (stored.name is not None and stored.id == derived_id("session", stored.name))
-    )
+    ours = stored is None or stored.imported
     session = Session(
         id=session_id,
         agents=tuple(dict.fromkeys(agent.id for agent in agents)),
@@ -132,16 +112,14 @@ def messages_of(
             sender=_sender(message, speakers, agents),
             name=message.name,
             tool_calls=tuple(
-                _convert_call(call, id, index) for index, call in enumerate(message.tool_calls)
+                msgspec.structs.replace(
+                    call, args=literal(call.args), result=literal(call.result)
+                ).loadable(id, index)
+                for index, call in enumerate(message.tool_calls)
             ),
         )
         for id, at, message in zip(ids, times, parsed.messages, strict=True)
     ]
-
-
-def _convert_call(call: ToolCall, message_id: str, index: int) -> ToolCall:
-    plain = msgspec.structs.replace(call, args=literal(call.args), result=literal(call.result))
-    return plain.loadable(message_id, index)
 
 
 def user_speakers(
@@ -162,7 +140,8 @@ def user_speakers(
     names = dict.fromkeys(m.name for m in parsed.messages if m.role == "user")
     known: dict[str | None, str | None] = {}
     for name in names:
-        account = _among(name, users) or (people.user(name) if name else None)
+        among = (u for u in users if name and (name == u.id or fold(name) == fold(u.username)))
+        account = next(among, None) or (people.user(name) if name else None)
         if account is not None:
             known[name] = account.id
             if account.id not in {user.id for user in users}:
@@ -229,13 +208,6 @@ def _shift(at: datetime, by: timedelta) -> datetime:
         return at
 
 
-def _among(name: str | None, users: Sequence[User]) -> User | None:
-    if name is None:
-        return None
-    folded = name.casefold()
-    return next((u for u in users if name == u.id or u.username.casefold() == folded), None)
-
-
 def _sender(
     message: ParsedMessage, speakers: Mapping[str | None, str | None], agents: Sequence[Agent]
 ) -> str | None:
@@ -261,7 +233,6 @@ def import_sessions(
     skip_bad: bool = False,
     add_missing: bool = False,
     dry_run: bool = False,
-    line_bytes: int = LINE_BYTES,
     owner: str | None = None,
     progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> ImportReport:
@@ -274,7 +245,6 @@ def import_sessions(
         skip_bad: Import the good lines and report the bad ones.
         add_missing: Add unknown agents and users.
         dry_run: Write nothing.
-        line_bytes: Maximum length of a line.
         owner: ID or username of the owner of added agents, and of sessions whose line has no
             ``owner`` (None: the session's first user, else the owner of its agent). An unknown
             owner must be among the users that the lines add.
@@ -285,36 +255,40 @@ def import_sessions(
         NotFoundError: an agent or user is unknown, and neither option is on; or the owner is
             unknown. Nothing was written.
     """
-    job = _Import(runtime, add_missing=add_missing, line_bytes=line_bytes, owner=owner)
+    job = _Import(runtime, add_missing=add_missing, owner=owner)
     with ExitStack() as opened:
         if isinstance(lines, Spool):
             spool = lines
         else:
             spool = opened.enter_context(Spool())
-            for line in read_lines(lines, line_bytes=line_bytes):
-                spool.put(line.number, line.data or b"")
-        judged = _FirstPass()
+            for number, data in read_lines(lines):
+                spool.put(number, data)
+        bad = _BadLines()
         for done, (number, data) in enumerate(spool.lines()):
             progress("checking", done, spool.count)
             try:
                 job.plan(data)
             except BadLine as error:
-                judged.add(number, error)
+                bad.add(number, error)
         job.demand_owner()
         if not skip_bad:
-            judged.refuse(spool.unit)
+            bad.refuse(spool.unit)
         if not dry_run:
             job.people.add(runtime)
         totals: Counter[str] = Counter()
         for done, (number, data) in enumerate(spool.lines()):
             progress("comparing" if dry_run else "storing", done, spool.count)
+            if number in bad.lines:
+                continue
             try:
                 plan = job.plan(data)
-            except BadLine as error:
-                # known from the first pass, or in conflict with an earlier line that is now stored
-                judged.add_late(number, error, skip_bad=skip_bad)
-                continue
-            job.carry_out(plan, totals, dry_run=dry_run)
+            except BadLine as error:  # in conflict with an earlier line, which is now stored
+                bad.add(number, error)
+                if not skip_bad:
+                    hint = "earlier lines were imported; fix the line and retry"
+                    raise InputError(str(error), line=number, hint=hint) from None
+            else:
+                job.carry_out(plan, totals, dry_run=dry_run)
     return ImportReport(
         sessions=totals["sessions"],
         new_sessions=totals["new_sessions"],
@@ -323,7 +297,7 @@ def import_sessions(
         agents_added=tuple(job.people.new_agents),
         users_added=tuple(job.people.new_users),
         owners_kept=totals["owners_kept"],
-        problems=judged.report(),
+        problems=bad.report(),
     )
 
 
@@ -351,13 +325,10 @@ class _Plan(msgspec.Struct, frozen=True):
 class _Import:
     """The context of all lines: the store, the people, and the options."""
 
-    def __init__(
-        self, runtime: Runtime, *, add_missing: bool, line_bytes: int, owner: str | None
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, add_missing: bool, owner: str | None) -> None:
         self._store = runtime.store
         self._add_missing = add_missing
         self._now = runtime.clock()
-        self._line_bytes = line_bytes
         self.people = People(runtime.store)
         self._owner = owner
 
@@ -367,15 +338,21 @@ class _Import:
         Raises:
             BadLine: the line is invalid.
         """
-        if not data or len(data) > self._line_bytes:
+        if len(data) > LINE_BYTES:
             raise BadLine(
-                f"the line is longer than {self._line_bytes:,} bytes; split the session's messages"
+                f"the line is longer than {LINE_BYTES:,} bytes; split the session's messages"
             )
         parsed = parse(data)
-        session_id = session_id_of(parsed)
+        name = parsed.session
+        session_id = name if is_id(name) else derived_id("session", name)
         stored = self._store.host.session(session_id)
-        if stored is not None:
-            _check_same(stored, parsed)
+        if stored is not None and stored.incognito != parsed.incognito:
+            raise BadLine(
+                f"incognito: differs from the stored session ({str(stored.incognito).lower()}), "
+                "and cannot be changed"
+            )
+        if stored is not None and parsed.group not in (None, stored.group_id):
+            raise BadLine(f"group: differs from the stored session ({stored.group_id!r})")
         owner_id = self._owner_id(parsed)
         agents, users = self._people(parsed)
         if stored is not None and not parsed.users:
@@ -491,13 +468,12 @@ class _Import:
         return [a for a in agents.values() if a], [u for u in users.values() if u]
 
 
-class _FirstPass:
-    """The problems found in the first pass."""
+class _BadLines:
+    """The bad lines of a file, with their problems and unknown names."""
 
     def __init__(self) -> None:
+        self.lines: set[int] = set()
         self._problems: list[tuple[int, str]] = []
-        self._more = 0
-        self._lines: set[int] = set()
         self._bad: list[tuple[int, str]] = []
         self._bad_count = 0
         self._agents: dict[str, None] = {}
@@ -505,37 +481,21 @@ class _FirstPass:
 
     def add(self, line: int, error: BadLine) -> None:
         """Note the error of a line."""
-        self._lines.add(line)
+        self.lines.add(line)
+        self._problems.append((line, str(error)))
         if isinstance(error, UnknownNames):
             self._agents |= dict.fromkeys(error.agents)
             self._users |= dict.fromkeys(error.users)
         else:
             self._bad_count += 1
-            if len(self._bad) < MAX_PROBLEMS:
-                self._bad.append((line, str(error)))
-        if len(self._problems) < MAX_PROBLEMS:
-            self._problems.append((line, str(error)))
-        else:
-            self._more += 1
-
-    def add_late(self, line: int, error: BadLine, *, skip_bad: bool) -> None:
-        """Note the error of a line in the second pass.
-
-        Raises:
-            InputError: the line was good in the first pass, and ``skip_bad`` is off.
-        """
-        if line in self._lines:
-            return
-        self.add(line, error)
-        if not skip_bad:
-            raise InputError(
-                str(error), line=line, hint="earlier lines were imported; fix the line and retry"
-            )
+            self._bad.append((line, str(error)))
+        del self._problems[MAX_PROBLEMS:], self._bad[MAX_PROBLEMS:]
 
     def report(self) -> tuple[tuple[int, str], ...]:
         """Return the first problems, and the number of further bad lines."""
-        more = [(self._problems[-1][0], f"and {self._more} more bad lines")] if self._more else []
-        return (*self._problems, *more)
+        more = len(self.lines) - len(self._problems)
+        last = [(self._problems[-1][0], f"and {more} more bad lines")] if more else []
+        return (*self._problems, *last)
 
     def refuse(self, unit: str) -> None:
         """Raise an error if any line is bad."""
@@ -555,17 +515,6 @@ class _FirstPass:
                 f"unknown: {shown}; nothing was imported",
                 hint=f"{commands}; or add all with --add-missing",
             )
-
-
-def _check_same(stored: Session, parsed: ParsedSession) -> None:
-    """Check that the line matches the stored session."""
-    if stored.incognito != parsed.incognito:
-        raise BadLine(
-            f"incognito: differs from the stored session ({str(stored.incognito).lower()}), "
-            "and cannot be changed"
-        )
-    if parsed.group is not None and parsed.group != stored.group_id:
-        raise BadLine(f"group: differs from the stored session ({stored.group_id!r})")
 
 
 def _commands(agents: list[str], users: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Vectors of other texts: duplicates are found, and a local model checks a sample."""
+"""Vectors of other texts: a local model checks a sample."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from edenmem.engine.doctor.vectors import Vectors, find_misfits
+from edenmem.engine.doctor.vectors import find_misfits
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from tests.support.builders import make_fact
 from tests.support.embedder import FakeEmbedder
 
-TEA, WALK, CASED = "Lena drinks green tea.", "The walk begins at noon.", "LENA drinks: green tea"
+TEA, WALK = "Lena drinks green tea.", "The walk begins at noon."
 SCOPE = Scope.agent(new_id())
 
 
@@ -24,58 +24,36 @@ def _fact(embedder: FakeEmbedder, content: str, of: str = "") -> Fact:
     return make_fact(SCOPE, content, embedding=vector, embedding_model=embedder.model)
 
 
-def _check(facts: Sequence[Fact], embedder: FakeEmbedder | None) -> list[str]:
-    vectors = Vectors()
-    for fact in facts:
-        vectors.add(fact)
-    return [fact.id for fact, _ in find_misfits(vectors, lambda: facts, embedder)]
+def _check(facts: Sequence[Fact], embedder: FakeEmbedder) -> list[str]:
+    return [fact.id for fact in find_misfits(facts, embedder)]
 
 
-@pytest.mark.parametrize("is_local", [False, True])
-def test_right_vectors_pass(is_local: bool) -> None:
+def test_right_vectors_pass() -> None:
     embedder = FakeEmbedder()
     facts = [_fact(embedder, TEA), _fact(embedder, WALK), make_fact(SCOPE, "No vector yet.")]
-    assert _check(facts, embedder if is_local else None) == []
+    assert _check(facts, embedder) == []
+    assert _check([], embedder) == []
 
 
-def test_a_shared_vector_is_found_without_a_model() -> None:
+@pytest.mark.parametrize("of", [TEA, "Sea salt on copper."])
+def test_the_vector_of_another_text_is_found(of: str) -> None:
     embedder = FakeEmbedder()
-    facts = [_fact(embedder, WALK, of=TEA), _fact(embedder, TEA)]
-    assert len(_check(facts, None)) == 1
-
-
-def test_a_local_model_finds_the_wrong_one_of_two() -> None:
-    embedder = FakeEmbedder()
-    facts = [_fact(embedder, TEA), _fact(embedder, WALK, of=TEA)]
+    facts = [_fact(embedder, TEA), _fact(embedder, WALK, of=of)]
     assert _check(facts, embedder) == [facts[1].id]
 
 
-def test_a_local_model_finds_a_wrong_unique_vector() -> None:
+def test_unusable_vectors_are_left_to_other_checks() -> None:
     embedder = FakeEmbedder()
-    facts = [_fact(embedder, TEA), _fact(embedder, WALK, of="Sea salt on copper.")]
-    assert _check(facts, embedder) == [facts[1].id]
-    assert _check(facts, None) == []
-
-
-@pytest.mark.parametrize("size", [5, 8])
-def test_unusable_vectors_are_left_to_other_checks(size: int) -> None:
-    embedder = FakeEmbedder()
-    fields = {"embedding": bytes(4 * embedder.dimensions), "embedding_model": embedder.model}
-    zeros = [make_fact(SCOPE, content, **fields) for content in (TEA, WALK)]
-    fields["embedding"] = b"\1" * size
-    malformed = [make_fact(SCOPE, content, **fields) for content in ("Nora sings.", "Ben rows.")]
-    assert _check(zeros, None) == []
-    assert _check([*zeros, *malformed], embedder) == []
+    zeros = bytes(4 * embedder.dimensions)
+    facts = [
+        make_fact(SCOPE, TEA, embedding=vector, embedding_model=embedder.model)
+        for vector in (zeros, b"\1" * 5, b"\1" * 8)
+    ]
+    assert _check(facts, embedder) == []
 
 
 def test_a_text_that_does_not_match_its_hash_is_left_to_another_check() -> None:
     embedder = FakeEmbedder()
     changed = msgspec.structs.replace(_fact(embedder, TEA), content=WALK)
     assert changed.hash != content_hash(WALK)
-    assert _check([changed, _fact(embedder, TEA)], None) == []
     assert _check([changed, _fact(embedder, TEA)], embedder) == []
-
-
-def test_texts_with_the_same_words_may_share_a_vector() -> None:
-    embedder = FakeEmbedder()
-    assert _check([_fact(embedder, TEA), _fact(embedder, CASED, of=TEA)], None) == []

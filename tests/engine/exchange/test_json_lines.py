@@ -374,14 +374,13 @@ def test_memory_of_unknown_owners_is_rejected(town: Store) -> None:
 # -- conflicts -----------------------------------------------------------------------------------
 
 
-def test_differing_records_are_kept_replaced_or_rejected(town: Store) -> None:
+def test_differing_records_are_kept_or_replaced(town: Store) -> None:
     imported(town, line(scope="agent", id="f" * 24))
     (fact,) = facts(town)
     other = line(scope="agent", id="f" * 24, content="Tea is cold.")
     kept = imported(town, other)
     assert (kept.differing, kept.conflicts[0].line, kept.conflicts[0].id) == (1, 1, "f" * 24)
-    with pytest.raises(ConflictError, match="stored with different content"):
-        imported(town, line(scope="agent", content="New.") + other, on_conflict="fail")
+    assert "stored with different content" in kept.conflicts[0].detail
     assert facts(town) == [fact]
     replaced = imported(town, other, on_conflict="replace")
     assert replaced.counts == {"fact": {"replaced": 1}}

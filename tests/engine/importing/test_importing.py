@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edenmem.engine.reports import ImportReport
-from edenmem.engine.sessions.format import BadLine, Spool, parse, read_lines
+from edenmem.engine.sessions.format import BadLine, parse
 from edenmem.engine.sessions.importer import import_sessions
 from edenmem.errors import InputError, NotFoundError
 from edenmem.models.host import Message, Session, ToolCall
@@ -377,12 +377,14 @@ class TestBadLines:
         data = b"\xef\xbb\xbf" + GOOD.replace(b"\n", b"\r\n") + b"\r\n"
         assert take(store, io.BytesIO(data)).new_sessions == 1
 
-    def test_an_overlong_line_is_reported_without_reading_all(self, store: Store) -> None:
+    def test_an_overlong_line_is_reported(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("edenmem.engine.sessions.importer.LINE_BYTES", 2000)
         data = GOOD + line(message("x" * 5000), session="two") + line(message(), session="three")
-        for source in (io.BytesIO(data), data.splitlines(keepends=True)):
-            with pytest.raises(InputError, match=r"line 2: the line is longer than 2,000 bytes"):
-                take(store, source, line_bytes=2000)
-        report = take(store, io.BytesIO(data), line_bytes=2000, skip_bad=True)
+        with pytest.raises(InputError, match=r"line 2: the line is longer than 2,000 bytes"):
+            take(store, io.BytesIO(data))
+        report = take(store, io.BytesIO(data), skip_bad=True)
         assert report.new_sessions == 2
         assert [number for number, _ in report.problems] == [2]
 
@@ -482,16 +484,6 @@ class TestReading:
             assert take(store, file).new_sessions == 1
         with path.open("rb") as file:
             assert take(store, file).new_sessions == 1
-
-    @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=20))
-    def test_both_passes_see_the_same_lines(self, data: list[bytes]) -> None:
-        for lines in (io.BytesIO(b"\n".join(data)), iter([item + b"\n" for item in data])):
-            first = {item.number: item.data for item in read_lines(lines, line_bytes=20)}
-            with Spool() as spool:
-                for number, line in first.items():
-                    spool.put(number, line or b"")
-                for _ in range(2):
-                    assert {n: d or None for n, d in spool.lines()} == first
 
     @pytest.mark.slow
     def test_memory_does_not_grow_with_the_file(self, store: Store) -> None:

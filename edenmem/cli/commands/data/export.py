@@ -236,11 +236,6 @@ def print_backup(run: Invocation, report: BackupReport) -> None:
             "older backups were kept, since records are missing from this one",
             "run 'edenmem doctor'",
         )
-    if report.former:
-        print_error(
-            f"kept {many(report.former, 'backup')} of another database",
-            "remove them by hand if they are obsolete",
-        )
     for path, reason in report.damaged:
         print_error(f"kept {path}: {reason}", "check the file and remove it by hand")
 

@@ -48,7 +48,6 @@ _WORDS = ("added", "replaced", "same", "differs", "kept", "refused", "left out")
 class _OnConflict(StrEnum):
     KEEP = "keep"
     REPLACE = "replace"
-    FAIL = "fail"
 
 
 def import_(
@@ -74,7 +73,7 @@ def import_(
         typer.Option(
             "--on-conflict",
             metavar="HOW",
-            help="For records that differ: keep the stored one, replace it, or fail.",
+            help="For records that differ: keep the stored one, or replace it.",
         ),
     ] = _OnConflict.KEEP,
     skip_bad: Annotated[

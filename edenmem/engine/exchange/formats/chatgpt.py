@@ -19,11 +19,6 @@ _INTERNAL = {
 _TALK = ("text", "multimodal_text")
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    return isinstance(beginning.get("mapping"), dict) or "current_node" in beginning
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file: of each conversation the branch that ChatGPT shows."""
     for number, item in read_items(source, "conversations"):

@@ -16,11 +16,6 @@ _PARTS = {
 }
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    return "chat_messages" in beginning
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file: of each conversation the last branch."""
     for number, item in read_items(source, "conversations"):

@@ -18,17 +18,6 @@ _ROLES = {
 }
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    first = beginning.get("episodes", beginning.get("edges", beginning))
-    first = first[0] if isinstance(first, list) and first else first
-    return (
-        isinstance(first, dict)
-        and "uuid" in first
-        and not ({"source_description", "role_type", "fact"}.isdisjoint(first))
-    )
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file. Messages are collected, since those of chats are mixed."""
     chats: dict[str, list[dict[str, Any]]] = {}

@@ -17,14 +17,6 @@ _COUNTED = {"tools": "tools", "sources": "sources", "files": "files", "mcp_serve
 _ANSWER = "send_message"
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    first = beginning.get("agents")
-    return (isinstance(first, list | dict) and "system" in str(first)) or (
-        "agent_type" in beginning and not {"core_memory", "messages"}.isdisjoint(beginning)
-    )
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file."""
     number, loose, name = 0, list[Any](), "agent"

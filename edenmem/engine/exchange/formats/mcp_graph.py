@@ -10,13 +10,6 @@ from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.formats.common import LeftOut, fact
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    return beginning.get("type") in ("entity", "relation") or (
-        {"entities", "relations"} <= beginning.keys()
-    )
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file: a fact for each observation, and for each relation."""
     for number, item in read_items(source, "entities", "relations"):

@@ -14,11 +14,6 @@ from edenmem.engine.exchange.formats.common import LeftOut, fact
 _ORIGINS = ("run_id", "session_id", "actor_id", "role", "app_id", "attributed_to")
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    return "type" not in beginning and not {"memory", "results"}.isdisjoint(beginning)
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file."""
     for number, item in read_items(source, "results", "relations"):

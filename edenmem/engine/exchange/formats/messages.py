@@ -13,16 +13,6 @@ from edenmem.engine.exchange.formats.common import LeftOut, session_name
 _TIMES = ("created_at", "timestamp", "create_time", "created", "time")
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    first = beginning.get("")
-    return (
-        ("role" in beginning and "content" in beginning)
-        or ("messages" in beginning and "session" not in beginning)
-        or (isinstance(first, list) and bool(first) and _is_message(first[0]))
-    )
-
-
 def _is_message(item: object) -> bool:
     return isinstance(item, dict) and "role" in item
 

@@ -12,11 +12,6 @@ from edenmem.engine.exchange.formats.common import LeftOut, fact
 _SKIPPED = {"status_history": "status changes", "access_controls": "access rules"}
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    return {"user", "apps"} <= beginning.keys() or {"content", "state", "app"} <= beginning.keys()
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file."""
     user, apps, categories, number = None, dict[Any, Any](), dict[Any, Any](), 0

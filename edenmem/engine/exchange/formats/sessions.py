@@ -10,12 +10,6 @@ from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.formats.common import LeftOut
 
 
-def matches(beginning: dict[str, Any]) -> bool:
-    """Return whether a file begins like this format."""
-    known = {"session", "messages", "agent", "users"}
-    return "type" not in beginning and not known.isdisjoint(beginning)
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file as they are."""
     for number, _, item in read_pairs(source):
