@@ -26,7 +26,7 @@ from edenmem.engine.access.tokens import withdraw_tokens
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.erasure.mentions import names_of
-from edenmem.engine.erasure.passages import trace_facts, walk_passages
+from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_passages
 from edenmem.engine.erasure.person import gather, subject_of_receipt, to_markdown
 from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import (
@@ -81,62 +81,6 @@ def validate_rewrite(subject: Subject, mention: Mention, text: str) -> MentionDe
     return MentionDecision(mention=mention, treatment="rewrite", text=text)
 
 
-async def draft_rewrite(runtime: Runtime, subject: Subject, mention: Mention) -> MentionDecision:
-    """Ask the model for a mention's text without the subject, or propose to remove the mention.
-
-    Writes nothing.
-
-    Raises:
-        RewritingRefused: the answer is invalid, or still names the subject.
-        ConfigError: no language model is configured.
-        ProviderError: the model failed.
-    """
-    llm = require_llm(
-        runtime.llm,
-        otherwise="keep the texts (--mentions keep, --learned keep), or edit them (ask)",
-    )
-    text = mention.text or ""
-    asker = Asker(llm, f"forget/{mention.target_type}/{mention.target_id}")
-    try:
-        answer = await asker.ask(
-            "forget",
-            TextAnswer,
-            model=runtime.settings.llm.slow_model,
-            names=subject.names,
-            statements=subject.kind == "fact",
-            removed=mention.removed,
-            learned=bool(mention.learned),
-            text=text,
-            words=word_count(text),
-            word_limit=max(mention.word_limit, word_count(text)),
-        )
-    finally:
-        agent_id = mention.scope.agent_id if mention.scope is not None else ""
-        await keep_usage(runtime.store, agent_id, "forgetting", asker.spent, at=runtime.clock())
-    written = without_version(clean(answer.text)).strip()
-    if not written and mention.removable:
-        return MentionDecision(mention=mention, treatment="remove")
-    if written == text.strip() and not names_of(subject).are_in(written):
-        # An interrupted run may have rewritten the text already.
-        treatment: Treatment = "redact" if mention.removed else "keep"
-        return MentionDecision(mention=mention, treatment=treatment, text=written)
-    return validate_rewrite(subject, mention, written)
-
-
-async def write_decision(runtime: Runtime, decision: MentionDecision) -> str | None:
-    """Write a decision as an audited edit, and return the error, or None."""
-    try:
-        try:
-            await make_edit(runtime, lambda editor: _write(editor, decision))
-        except ProviderError:  # remove the name now, and embed the text later
-            alone = msgspec.structs.replace(runtime, embedder=None)
-            await make_edit(alone, lambda editor: _write(editor, decision))
-    except (ConflictError, NotFoundError, UsageError) as error:
-        mention = decision.mention
-        return f"{mention.target_type} {mention.target_id}: {error.message}"
-    return None
-
-
 def _write(editor: Editor, decision: MentionDecision) -> None:
     mention, version = decision.mention, decision.mention.version
     match decision.treatment, mention.target_type:
@@ -185,7 +129,6 @@ class Forgetter:
         self._actor = runtime.actor
         self._clock = runtime.clock
         self._shelf = runtime.query_shelf
-        self._prober = Prober(runtime)
         self._sealer = Sealer(runtime)
         self.find_subject = partial(find_subject, runtime.store)
         self.gather = partial(gather, runtime)
@@ -214,8 +157,45 @@ class Forgetter:
         return {kind: number for kind, number in back.items() if number}
 
     async def draft(self, plan: ForgetPlan, mention: Mention) -> MentionDecision:
-        """Ask the model for a mention's text without the subject; see `draft_rewrite`."""
-        return await draft_rewrite(self._runtime, plan.subject, mention)
+        """Ask the model for a mention's text without the subject, or propose to remove the mention.
+
+        Writes nothing.
+
+        Raises:
+            RewritingRefused: the answer is invalid, or still names the subject.
+            ConfigError: no language model is configured.
+            ProviderError: the model failed.
+        """
+        subject, text = plan.subject, mention.text or ""
+        llm = require_llm(
+            self._runtime.llm,
+            otherwise="keep the texts (--mentions keep, --learned keep), or edit them (ask)",
+        )
+        asker = Asker(llm, f"forget/{mention.target_type}/{mention.target_id}")
+        try:
+            answer = await asker.ask(
+                "forget",
+                TextAnswer,
+                model=self._settings.llm.slow_model,
+                names=subject.names,
+                statements=subject.kind == "fact",
+                removed=mention.removed,
+                learned=bool(mention.learned),
+                text=text,
+                words=word_count(text),
+                word_limit=max(mention.word_limit, word_count(text)),
+            )
+        finally:
+            agent_id = mention.scope.agent_id if mention.scope is not None else ""
+            await keep_usage(self._store, agent_id, "forgetting", asker.spent, at=self._clock())
+        written = without_version(clean(answer.text)).strip()
+        if not written and mention.removable:
+            return MentionDecision(mention=mention, treatment="remove")
+        if written == text.strip() and not names_of(subject).are_in(written):
+            # An interrupted run may have rewritten the text already.
+            treatment: Treatment = "redact" if mention.removed else "keep"
+            return MentionDecision(mention=mention, treatment=treatment, text=written)
+        return validate_rewrite(subject, mention, written)
 
     async def forget(
         self,
@@ -247,7 +227,15 @@ class Forgetter:
         removed["formations (emptied)"] += settled
         unfinished = [*failed, *await self._write(decisions, "rewrite")]
         copies = 0
-        decisions = [*decisions, *_empty_undecided(plan, decisions)]
+        decided = {one.mention.key for one in decisions}
+        decisions = [
+            *decisions,
+            *(  # copies that are emptied without a decision
+                MentionDecision(mention=mention, treatment="redact")
+                for mention in plan.mentions
+                if mention.emptied and mention.key not in decided
+            ),
+        ]
         if any(one.mention.removed for one in decisions):
             # Before the absorbed reflections go, by which a later run would find these texts.
             copies += await in_thread(self._empty_copies, plan, decisions, run_id)
@@ -267,8 +255,9 @@ class Forgetter:
             removed.update(await in_thread(self._store.erasure.erase_messages, plan.traces))
         if self._shelf is not None:
             await in_thread(self._shelf.clear)
-        kept = {mention.key for mention in _find_kept(plan, decisions) if mention.mentioned}
-        probe = await self._prober.probe(plan, kept)
+        kept = _find_kept(plan, decisions)
+        named = {mention.key for mention in kept if mention.mentioned}
+        probe = await Prober(self._runtime, plan, named).probe()
         # Include the removals of an interrupted run, which were counted at its start.
         counts = {
             kind: number
@@ -283,6 +272,7 @@ class Forgetter:
         compaction = await in_thread(self._store.database.compact)
         if not compaction.done:
             unfinished.append(compaction.left)
+        treatments = Counter(decision.treatment for decision in decisions)
         report = ForgetReport(
             id=run_id,
             subject=plan.subject,
@@ -290,8 +280,15 @@ class Forgetter:
             begun_at=begun.begun_at,
             finished_at=self._clock(),
             removed=counts,
-            mentions={**_tally(plan, decisions), "copies emptied": copies},
-            left=_count_left(plan, decisions, messages=messages),
+            mentions={
+                "found": len(plan.mentions),
+                "rewritten": treatments["rewrite"],
+                "removed": treatments["remove"],
+                "emptied": treatments["redact"],
+                "kept": len(kept),
+                "copies emptied": copies,
+            },
+            left=_count_left(plan, kept, messages=messages),
             stays=plan.stays,
             probe=probe,
             compaction=compaction,
@@ -307,16 +304,26 @@ class Forgetter:
     # -- steps -------------------------------------------------------------------------------
 
     def _begin(self, plan: ForgetPlan, messages: bool) -> Forgetting:
-        survey = Survey(self._store, self._settings, plan.subject)
-        called = (block("called", name.casefold()) for name in plan.subject.called)
-        gone = (block("removed", id) for id in plan.traces.messages if messages)
+        """Record the start, with the blocks of later writes."""
+        subject, traces = plan.subject, plan.traces
+        parents = (one.id for one in trace_reflections(self._store, traces))
+        blocked = {
+            "scope": (scope.key for scope in traces.scopes),
+            "session": dict.fromkeys((*traces.own, *traces.sources)),
+            "reflection": (*parents, *plan.derived),
+            "fact": traces.facts,
+            "message": traces.messages,
+            "held": traces.held,
+            "called": map(str.casefold, subject.called),
+            "removed": traces.messages if messages else (),
+        }
         return self._store.erasure.begin_forgetting(
             Forgetting(
-                id=plan.subject.id,
-                kind=plan.subject.kind,
+                id=subject.id,
+                kind=subject.kind,
                 begun_at=self._clock(),
                 counts=plan.counts,
-                blocks=(*survey.blocks(plan), *called, *gone),
+                blocks=tuple(block(what, id) for what, ids in blocked.items() for id in ids),
             )
         )
 
@@ -355,9 +362,18 @@ class Forgetter:
             self._store.erasure.begin_forgetting(msgspec.structs.replace(begun, blocks=blocks))
 
     async def _write(self, decisions: Sequence[MentionDecision], treatment: Treatment) -> list[str]:
-        chosen = (one for one in decisions if one.treatment == treatment)
-        failures = [await write_decision(self._runtime, one) for one in chosen]
-        return [why for why in failures if why is not None]
+        """Make the edits of one treatment, and return the errors."""
+        failures = []
+        for decision in (one for one in decisions if one.treatment == treatment):
+            edit, mention = partial(_write, decision=decision), decision.mention
+            try:
+                try:
+                    await make_edit(self._runtime, edit)
+                except ProviderError:  # remove the name now, and embed the text later
+                    await make_edit(msgspec.structs.replace(self._runtime, embedder=None), edit)
+            except (ConflictError, NotFoundError, UsageError) as error:
+                failures.append(f"{mention.target_type} {mention.target_id}: {error.message}")
+        return failures
 
     def _apply_recorded(self, decisions: Sequence[MentionDecision], at: datetime) -> None:
         """Apply the outcomes of formations whose records will be emptied."""
@@ -427,40 +443,17 @@ def _find_kept(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> list[M
     return [mention for mention in plan.mentions if mention.key not in treated]
 
 
-def _empty_undecided(
-    plan: ForgetPlan, decisions: Sequence[MentionDecision]
-) -> Iterator[MentionDecision]:
-    """Yield the treatment of copies that are emptied without a decision."""
-    decided = {one.mention.key for one in decisions}
-    for mention in plan.mentions:
-        if mention.emptied and mention.key not in decided:
-            yield MentionDecision(mention=mention, treatment="redact")
-
-
 #: Kinds of memory, as `ForgetReport.left` names them.
 _PLURALS = {"consolidation": "texts", "policy": "policies"}
 
 
-def _count_left(
-    plan: ForgetPlan, decisions: Sequence[MentionDecision], *, messages: bool
-) -> dict[str, int]:
+def _count_left(plan: ForgetPlan, kept: Sequence[Mention], *, messages: bool) -> dict[str, int]:
     """Count conversations, and memory outside of the traces that was kept."""
     counts = Counter({} if messages else plan.conversations)
-    for mention in _find_kept(plan, decisions):
+    for mention in kept:
         what = _PLURALS.get(mention.target_type, f"{mention.target_type}s")
         if mention.text is None:
             what = "older copies"
         named = "repeating a text" if plan.subject.kind == "fact" else "mentioning the subject"
         counts[f"{what} {named if mention.mentioned else 'learned from the messages'}"] += 1
     return dict(counts)
-
-
-def _tally(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> dict[str, int]:
-    counts = Counter(decision.treatment for decision in decisions)
-    return {
-        "found": len(plan.mentions),
-        "rewritten": counts["rewrite"],
-        "removed": counts["remove"],
-        "emptied": counts["redact"],
-        "kept": len(_find_kept(plan, decisions)),
-    }

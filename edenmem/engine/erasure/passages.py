@@ -57,13 +57,14 @@ def walk_passages(store: Store) -> Iterator[Passage]:
 def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:
     """Walk the readable facts, reflections and texts among the traces."""
     kinds = (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION)
-    for kind in kinds:
-        for document in store.walk.documents((kind,), Selection(traces=traces)):
-            match document.record:
-                case Fact(content=text) | Reflection(content=text) if text:
-                    yield _passage(document, text, document.record)
-                case Consolidation(consolidated_content=text) if text:
-                    yield _passage(document, text, document.record)
+    for document in store.walk.documents(kinds, Selection(traces=traces)):
+        match document.record:
+            case (
+                Fact(content=text)
+                | Reflection(content=text)
+                | Consolidation(consolidated_content=text)
+            ) if text:
+                yield _passage(document, text, document.record)
 
 
 def trace_reflections(store: Store, traces: Traces) -> Iterator[Reflection]:

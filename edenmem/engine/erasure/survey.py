@@ -85,45 +85,67 @@ class Survey:
             if reply.session_id not in traces.own and reply.user_id not in traces.accounts:
                 yield one
 
-    def blocks(self, plan: ForgetPlan) -> tuple[str, ...]:
-        """Return the blocks of later writes: scopes, facts, and sources of memory."""
-        traces = plan.traces
-        parents = (one.id for one in trace_reflections(self._store, traces))
-        return (
-            *(block("scope", scope.key) for scope in traces.scopes),
-            *(block("session", id) for id in dict.fromkeys((*traces.own, *traces.sources))),
-            *(block("reflection", id) for id in (*parents, *plan.derived)),
-            *(block("fact", id) for id in traces.facts),
-            *(block("message", id) for id in traces.messages),
-            *(block("held", id) for id in traces.held),
-        )
-
     # -- traces ------------------------------------------------------------------------------
 
     def traces(self) -> Traces:
-        """Return the places of the subject's traces."""
-        if self._subject.kind == "fact":
-            return self._of_facts()
-        if self._subject.known_id:
+        """Return the places of the subject's traces.
+
+        Raises:
+            ScopeError: a group or agent is forgotten without an agent.
+        """
+        subject, store = self._subject, self._store
+        owner, agent_id = subject.owner, subject.agent_id
+        if subject.kind == "fact":
+            known = trace_facts(store, subject.facts)
+            return Traces(
+                shared=known.sessions,
+                facts=known.facts,
+                messages=known.messages,
+                # The agents of removed facts are unknown: all caches may hold the text.
+                agents=known.agents or tuple(sorted(store.host.find_agent_ids())),
+            )
+        if subject.known_id:
             return Traces()
-        match self._subject.kind:
-            case "user":
-                return self._of_user()
-            case "session":
-                return self._of_session()
-            case "group":
-                return self._of_group()
-            case "agent":
-                return self._of_agent()
+        if subject.kind == "user":
+            return self._of_user()
+        if subject.kind == "session":
+            session = store.host.session(owner)
+            return Traces(
+                scopes=tuple(Scope.session(agent, owner) for agent in store.host.find_agent_ids()),
+                sources=(owner,),
+                own=(owner,),
+                agents=session.agents if session is not None else (),
+            )
+        if agent_id is None:
+            raise ScopeError(f"forgetting a {subject.kind} requires an agent")
+        if subject.kind == "agent":
+            return Traces(
+                scopes=tuple(store.memory.scopes_of(agent_id)),
+                own=_ids(store.host.sessions_of(agent_id=agent_id)),
+                agent_id=agent_id,
+                agents=(agent_id,),
+            )
+        sessions = [
+            session
+            for session in store.host.sessions_of(group_id=owner)
+            if agent_id in session.agents
+        ]
+        return Traces(
+            scopes=(Scope.group(agent_id, owner), *self._talks(sessions)),
+            own=_ids(sessions),
+            agent_id=agent_id,
+            agents=(agent_id,),
+        )
 
     def _of_user(self) -> Traces:
         subject, store = self._subject, self._store
-        accounts = _accounts(subject)
+        accounts = subject.accounts or (subject.owner,)
         own: list[Session] = []
         shared: list[Session] = []
         for session in store.host.sessions_of(accounts=accounts):
             if subject.agent_id in (None, *session.agents):
-                (own if self._is_alone(session) else shared).append(session)
+                people = {*session.users, *store.host.senders(session.id)} - {*session.agents}
+                (own if people <= {*accounts} else shared).append(session)
         agents = store.host.find_agent_ids() if subject.agent_id is None else [subject.agent_id]
         whole = [Scope.user(agent, id) for agent in agents for id in accounts]
         with_them = {agent for session in (*own, *shared) for agent in session.agents}
@@ -138,66 +160,11 @@ class Survey:
             agents=tuple(sorted(with_them if subject.agent_id is None else {subject.agent_id})),
         )
 
-    def _is_alone(self, session: Session) -> bool:
-        """Check that all participants of a session are accounts of the user."""
-        accounts = {*_accounts(self._subject)}
-        people = {*session.users, *self._store.host.senders(session.id)} - {*session.agents}
-        return people <= accounts
-
     def _talks(self, sessions: Iterable[Session]) -> Iterator[Scope]:
         for session in sessions:
             for agent_id in session.agents:
                 if self._subject.agent_id in (None, agent_id):
                     yield Scope.session(agent_id, session.id)
-
-    def _of_session(self) -> Traces:
-        session_id = self._subject.owner
-        agents = self._store.host.find_agent_ids()
-        session = self._store.host.session(session_id)
-        return Traces(
-            scopes=tuple(Scope.session(agent, session_id) for agent in agents),
-            sources=(session_id,),
-            own=(session_id,),
-            agents=session.agents if session is not None else (),
-        )
-
-    def _of_group(self) -> Traces:
-        agent_id = self._subject.agent_id
-        if agent_id is None:
-            raise ScopeError("forgetting a group requires an agent")
-        sessions = [
-            session
-            for session in self._store.host.sessions_of(group_id=self._subject.owner)
-            if agent_id in session.agents
-        ]
-        return Traces(
-            scopes=(Scope.group(agent_id, self._subject.owner), *self._talks(sessions)),
-            own=_ids(sessions),
-            agent_id=agent_id,
-            agents=(agent_id,),
-        )
-
-    def _of_agent(self) -> Traces:
-        agent_id = self._subject.agent_id
-        if agent_id is None:
-            raise ScopeError("no agent is specified")
-        return Traces(
-            scopes=tuple(self._store.memory.scopes_of(agent_id)),
-            own=_ids(self._store.host.sessions_of(agent_id=agent_id)),
-            agent_id=agent_id,
-            agents=(agent_id,),
-        )
-
-    def _of_facts(self) -> Traces:
-        facts, store = self._subject.facts, self._store
-        known = trace_facts(store, facts)
-        return Traces(
-            shared=known.sessions,
-            facts=known.facts,
-            messages=known.messages,
-            # The agents of removed facts are unknown: all caches may hold the text.
-            agents=known.agents or tuple(sorted(store.host.find_agent_ids())),
-        )
 
     def _find_held(self, traces: Traces) -> Iterator[str]:
         """Yield the items waiting for review that were learned from the subject, or name it.
@@ -248,11 +215,6 @@ class Survey:
                 " with 'edenmem search', or name words of the fact with --name"
             )
         yield "backups, exports and other copies, and logs of other programs"
-
-
-def _accounts(subject: Subject) -> tuple[str, ...]:
-    """Return a user's accounts; the canonical ID may belong to another user."""
-    return subject.accounts or (subject.owner,)
 
 
 def _ids(sessions: Iterable[Session]) -> tuple[str, ...]:

@@ -195,17 +195,6 @@ class Sweep:
         return len(found)
 
 
-def _deleted(id: str, memory: Fact | Reflection) -> Message:
-    """Return a deleted message as far as its ID and the memory tell."""
-    return Message(
-        id=id,
-        session_id=memory.session_id or "",
-        role="user",
-        sender=memory.user_id,
-        created_at=time_of(id),
-    )
-
-
 class _Blocks:
     """The blocks of all forgettings, with the times of those that set them."""
 
@@ -223,7 +212,17 @@ class _Blocks:
 
     def judge(self, memory: Fact | Reflection, known: dict[str, Message]) -> str | None:
         """Return why memory must stay although it is forgotten, "" if it can go, else None."""
-        messages = [known.get(id) or _deleted(id, memory) for id in memory.source_message_ids]
+        messages = [
+            known.get(id)
+            or Message(  # a deleted message, as far as its ID and the memory tell
+                id=id,
+                session_id=memory.session_id or "",
+                role="user",
+                sender=memory.user_id,
+                created_at=time_of(id),
+            )
+            for id in memory.source_message_ids
+        ]
         forgotten = [each for each in messages if self._is_forgotten(memory, each)]
         if not forgotten:
             return None
