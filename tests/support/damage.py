@@ -141,16 +141,6 @@ def a_source_account_is_no_longer_linked(ward: Ward) -> Expected:
     return {"accounts": {ward.ids.works}}
 
 
-@damage()
-def a_version_is_lost_from_history(ward: SqliteWard | MongoWard) -> Expected:
-    if isinstance(ward, SqliteWard):
-        ward.run("DELETE FROM history WHERE target_id = ? AND version = 2", ward.ids.text)
-    else:
-        key = {"target_id": ObjectId(ward.ids.text), "version": 2}
-        assert ward.database["memory2_history"].delete_one(key).deleted_count
-    return {"versions": {ward.ids.text}}
-
-
 # -- content -----------------------------------------------------------------------------------
 
 
@@ -222,12 +212,6 @@ def a_text_is_blank(ward: Ward) -> Expected:
 def a_text_is_too_long(ward: Ward) -> Expected:
     ward.set("policy", ward.ids.policy, word_limit=3)
     return {"limits": {ward.ids.text}}
-
-
-@damage("sqlite")
-def a_limit_of_nothing(ward: Ward) -> Expected:
-    ward.set("policy", ward.ids.shard_policy, consolidate_at=0, fact_buffer_max=-1)
-    return {"policies": {ward.ids.shard_policy}}
 
 
 @damage()
@@ -494,13 +478,6 @@ def the_platform_read_what_edenmem_formed(ward: MongoWard) -> Expected:
     theirs = {"$unset": {"private": "", "formation_id": ""}}
     ward.database["memory2_facts"].update_one(of_range, theirs)
     return {"read-twice": {str(formation["session_id"])}}
-
-
-@damage()
-def a_missing_version_is_to_be_propagated(ward: SqliteWard | MongoWard) -> Expected:
-    field = "unpropagated" if isinstance(ward, SqliteWard) else "unpropagated_versions"
-    ward.set("consolidation", ward.ids.text, **{field: [9]})
-    return {"propagation": {ward.ids.text}}
 
 
 @damage()

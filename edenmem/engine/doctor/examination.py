@@ -71,7 +71,7 @@ EXAMINATIONS = (
     ),
     Examination(
         "facts",
-        _OF_MEMORY | {"hashes", "duplicates", "versions", "expired"},
+        _OF_MEMORY | {"hashes", "duplicates", "expired"},
         memory.examine(RecordKind.FACT),
     ),
     Examination(
@@ -79,13 +79,12 @@ EXAMINATIONS = (
     ),
     Examination(
         "texts",
-        _OF_MEMORY - {"sources", "group-sessions", "accounts"}
-        | {"versions", "buffers", "propagation", "drafts"},
+        _OF_MEMORY - {"sources", "group-sessions", "accounts"} | {"buffers", "drafts"},
         memory.examine(RecordKind.CONSOLIDATION),
     ),
     Examination(
         "policies",
-        frozenset({"readable", "stored-form", "owners", "times", "policies"}),
+        frozenset({"readable", "stored-form", "owners", "times"}),
         memory.examine(RecordKind.POLICY),
     ),
     Examination("forgotten memory", frozenset({"forgotten"}), memory.find_returned),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from edenmem.engine.doctor.context import (
@@ -45,7 +45,6 @@ def _texts(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[C
                 detail = "a newer reflection contradicts a sentence that a person fixed"
             yield note("drafts", text, detail)
         yield from _content(context, text, policies[text.home])
-        yield from _propagation(text)
 
 
 #: Advice on a text with a limit of its own, which differs from that of its scope's policy.
@@ -70,17 +69,6 @@ def _content(
     if is_shared and text.word_limit not in (0, limit):
         detail = f"the policy's limit is {limit} words, the platform uses {text.word_limit}"
         yield note("limits", text, detail, advice=_POLICY_LIMIT)
-
-
-def _propagation(text: Consolidation) -> Iterator[CheckFinding]:
-    pending = text.unpropagated_versions
-    invalid = [version for version in pending if not 0 < version <= text.version]
-    if invalid:
-        detail = f"pending propagation of unknown version {invalid[0]} (current: {text.version})"
-        yield note("propagation", text, detail, State.WARNING)
-    elif pending:
-        listed = ", ".join(map(str, pending))
-        yield note("propagation", text, f"pending propagation: version {listed}")
 
 
 # -- buffers -----------------------------------------------------------------------------------
@@ -145,21 +133,6 @@ def _is_still_pending(context: DoctorContext, reflection: Reflection) -> bool:
     return reflection.id not in context.store.memory.buffers([reflection.home]).get(
         reflection.home, ()
     )
-
-
-# -- policies ----------------------------------------------------------------------------------
-
-#: Minimum values of numeric settings.
-_LEAST = {"consolidate_at": 1, "word_limit": 1, "fact_buffer_max": 0}
-
-
-def _policies(context: DoctorContext, batch: Sequence[Policy]) -> Iterator[CheckFinding]:
-    for policy in batch:
-        for name, least in _LEAST.items():
-            value = getattr(policy, name)
-            is_whole = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (is_whole and value >= least):
-                yield note("policies", policy, f"{name} is {value!r}")
 
 
 def _formations(context: DoctorContext, batch: Sequence[Formation]) -> Iterator[CheckFinding]:
@@ -431,41 +404,6 @@ def _hash(context: DoctorContext, fact: Fact) -> Iterator[CheckFinding]:
         yield note("duplicates", young, detail, related=(old.id,))
 
 
-def _lost_versions(
-    context: DoctorContext, batch: Sequence[Fact | Consolidation]
-) -> Iterator[CheckFinding]:
-    """Yield gaps in the histories of targets with several versions.
-
-    The history of a memory written by another program begins with its first edit in edenmem.
-    Migrated versions keep their v1 numbers, which may have gaps.
-    """
-    several = {item.id: item for item in batch if item.version > 1}
-    target_type = type(batch[0]).__name__.lower() if batch else ""
-    kept = context.store.history.list_versions(target_type, list(several)) if several else {}
-    for target_id, found in kept.items():
-        item, current = several[target_id], several[target_id].version
-        # Of its own versions the platform keeps none.
-        is_theirs = isinstance(item, Consolidation) and item.updated_at is None
-        gaps = find_gaps(found, max(found) + 1 if is_theirs else current)
-        if gaps:
-            lost = ", ".join(map(str, gaps[:5])) + (", …" if len(gaps) > 5 else "")
-            yield note("versions", item, f"history lacks version {lost} of {current}")
-        elif max(found) > current:
-            detail = f"history has version {max(found)}, but the latest is {current}"
-            yield note("versions", item, detail)
-
-
-def find_gaps(actions: Mapping[int, str], current: int) -> list[int]:
-    """Return the missing versions below ``current``; ``actions`` maps the existing ones."""
-    gaps: list[int] = []
-    before = min(actions) - 1
-    for version in sorted({*actions, current}):
-        if actions.get(version) != "migrate":
-            gaps.extend(range(before + 1, min(version, current)))
-        before = version
-    return gaps
-
-
 def twins_of_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield facts that several linked accounts have, as when the platform writes after a merge."""
     named: set[str] = set()
@@ -510,7 +448,7 @@ _KINDS = {
     RecordKind.FACT: _Kind(
         "facts",
         Fact,
-        (_ownerless, _sources, _group_sessions, _lost_versions, _facts),
+        (_ownerless, _sources, _group_sessions, _facts),
         ("formed_at", "said_at", "updated_at", "last_accessed_at"),
     ),
     RecordKind.REFLECTION: _Kind(
@@ -522,10 +460,10 @@ _KINDS = {
     RecordKind.CONSOLIDATION: _Kind(
         "texts",
         Consolidation,
-        (_ownerless, _lost_versions, _texts, _buffers),
+        (_ownerless, _texts, _buffers),
         ("last_consolidated_at", "updated_at"),
     ),
-    RecordKind.POLICY: _Kind("policies", Policy, (_ownerless, _policies), ("updated_at",)),
+    RecordKind.POLICY: _Kind("policies", Policy, (_ownerless,), ("updated_at",)),
     RecordKind.FORMATION: _Kind("formations", Formation, (_formations,)),
     RecordKind.HISTORY: _Kind("history entries", StoredVersion),
     RecordKind.AUDIT: _Kind("audit entries", AuditEntry),

@@ -401,22 +401,6 @@ CATALOG: dict[str, Check] = {
             "The memory may be about another person in the session.",
             "edenmem show ID; then keep it, or edenmem delete ID",
         ),
-        Check(
-            "versions",
-            _MEMORY,
-            "histories are complete",
-            _WARNING,
-            "A missing version cannot be shown or restored.",
-            "restore the version from a backup, if needed",
-        ),
-        Check(
-            "policies",
-            _MEMORY,
-            "policies have valid values",
-            _WARNING,
-            "A scope with an invalid limit never consolidates, or keeps nothing.",
-            "edenmem scope policy",
-        ),
         # -- work ----------------------------------------------------------------------------
         Check(
             "claims",
@@ -503,14 +487,6 @@ CATALOG: dict[str, Check] = {
             "An endpoint reported invalid token counts. They count as 0, so totals are too low.",
             f"{_FIX} marks the calls as estimated",
             fixable=True,
-        ),
-        Check(
-            "propagation",
-            _WORK,
-            "propagation is complete",
-            _NOTE,
-            "Versions of a text are not propagated to the scope above yet.",
-            "edenmem consolidate propagates them with the next version",
         ),
     )
 }

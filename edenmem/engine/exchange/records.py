@@ -151,6 +151,8 @@ _TIMES = {
     )
     for kind, type_ in RECORD_TYPES.items()
 }
+#: Minimum values of the limits of a policy.
+_LEAST = {"consolidate_at": 1, "word_limit": 1, "fact_buffer_max": 0}
 _OWNED = (Fact, Reflection, Held, Consolidation, Policy)
 
 
@@ -364,6 +366,10 @@ class Parser:
                 if record.version < 0:
                     raise InputError("version must be at least 0")
                 return msgspec.structs.replace(record, consolidated_content=text, unabsorbed_ids=())
+            case Policy():
+                for name, least in _LEAST.items():
+                    if (limit := getattr(record, name)) is not None and limit < least:
+                        raise InputError(f"{name} must be at least {least}")
         return record
 
     def _check_text(self, text: str, limit: int) -> None:

@@ -152,12 +152,6 @@ class History(Protocol):
         For a consolidated text pass its scope; ``target_id`` may then be empty.
         """
 
-    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
-        """Map each target to its version numbers in history, with `HistoryEntry.action` for each.
-
-        Targets without history are left out.
-        """
-
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
         """Return the version of the scope's text that was current at ``moment``."""
 

@@ -115,14 +115,14 @@ def test_an_aborted_walk_is_a_problem_of_its_checks_only(
     whole = on_sqlite.store.walk.documents
 
     def documents(kinds: Sequence[RecordKind], selection: Selection) -> object:
-        if RecordKind.POLICY in kinds:
+        if RecordKind.REFLECTION in kinds:
             raise StoreError("the connection broke off")
         return whole(kinds, selection)
 
     monkeypatch.setattr(on_sqlite.store.walk, "documents", documents)
     report = examine(on_sqlite)
-    assert check(report, "policies").state is State.PROBLEM
-    assert "broke off" in check(report, "policies").remark
+    assert check(report, "links").state is State.PROBLEM
+    assert "broke off" in check(report, "links").remark
     assert check(report, "hashes").state is State.OK
 
 

@@ -329,6 +329,12 @@ def test_invalid_lines_are_listed_and_stop_the_import_unless_skipped(
     assert {fact.content for fact in facts(town)} == {"Before.", "Tea is hot."}
 
 
+def test_a_policy_with_a_limit_of_nothing_is_rejected(town: Store) -> None:
+    policy = {"type": "policy", "agent": "eve", "scope": "agent", "word_limit": 0}
+    with pytest.raises(InputError, match="word_limit must be at least 1"):
+        imported(town, json.dumps(policy))
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 
 from edenmem.models.backup import RecordKind, Selection
-from edenmem.models.changes import WriteConsolidation
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast, make_cast
 from tests.support.builders import (
-    NOW,
-    change_set,
-    make_actor,
     make_formation,
     make_messages,
     make_user,
@@ -120,37 +116,11 @@ def test_people_are_members_and_senders(store: Store, cast: Cast) -> None:
     }
 
 
-def test_buffers_and_versions_are_read_as_stored(store: Store, cast: Cast) -> None:
+def test_buffers_are_read_as_stored(store: Store, cast: Cast) -> None:
     (waiting,) = store.memory.pending(cast.anna_scope)
     buffers = store.memory.buffers([cast.anna_scope, cast.bruno_scope])
     assert buffers.get(cast.anna_scope) == (waiting.id,)
     assert not buffers.get(cast.bruno_scope)
-    text = store.memory.consolidations([cast.anna_scope])[cast.anna_scope]
-    consolidate(store, cast.anna_scope, "She is brief and dances.", expected_version=1)
-    kept = store.history.list_versions("consolidation", [text.id, "0" * 24])
-    assert 1 in kept[text.id]
-    assert set(kept) == {text.id}
-
-
-def test_versions_record_their_actions(store: Store, cast: Cast) -> None:
-    """v1 numbered its texts without history: a user's two documents may be versions 4 and 9."""
-    mover = make_actor(command="edenmem migrate v1")
-    scope = cast.bruno_scope
-    for before, version in ((0, 4), (4, 9)):
-        moved = WriteConsolidation(
-            scope=scope,
-            expected_version=before,
-            content=f"He rows, {version}.",
-            word_limit=100,
-            at=NOW,
-            as_version=version,
-        )
-        (result,) = store.changes.apply(change_set(moved, actor=mover))
-        assert result.ok
-    text = store.memory.consolidations([scope])[scope]
-    consolidate(store, scope, "He rows no more.", expected_version=9)
-    actions = {4: "migrate", 9: "migrate", 10: "edit"}
-    assert store.history.list_versions("consolidation", [text.id]) == {text.id: actions}
 
 
 def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:

@@ -555,8 +555,6 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
         store.walk.present(kind, [new_id(), *fact_ids])
     store.host.people_of([session.id for session in store.host.sessions()])
     store.memory.buffers(scopes)
-    for target_type in ("fact", "consolidation"):
-        store.history.list_versions(target_type, fact_ids)
     for mistrust in (
         store.database.file_faults,
         store.contexts.stray_contexts,

@@ -238,17 +238,6 @@ class MongoHistory:
             return None
         return text_version(found)
 
-    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
-        found: dict[str, dict[int, str]] = {}
-        filters = [
-            {"target_type": target_type, "target_id": {"$in": part}} for part in id_parts(ids)
-        ]
-        seen = {"target_id": 1, "version": 1, "action": 1}
-        for document in self._db.find_all(self._db.history, filters, seen):
-            versions = found.setdefault(str(document["target_id"]), {})
-            versions[codec.number(document.get("version"))] = codec.text(document.get("action"))
-        return found
-
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
         past = [e for e in self.versions("consolidation", "", scope=scope) if e.at <= moment]
         return past[-1] if past else None

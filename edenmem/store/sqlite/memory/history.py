@@ -20,7 +20,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.common.past import as_version, buffer_at
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms
-from edenmem.store.sqlite.core.part import GIVEN, Part, json_array
+from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.memory import log
 from edenmem.store.sqlite.memory.log import AUDIT, audit_from
 from edenmem.store.sqlite.memory.memory import LIVE
@@ -103,17 +103,6 @@ class History(Part):
                 fact = _fact_now(connection, target_id)
                 entries = [only_version(connection, fact)] if fact else []
         return [entry for entry in entries if scope is None or entry.scope == scope]
-
-    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
-        found: dict[str, dict[int, str]] = {}
-        with self._db.reading() as connection:
-            for target_id, version, action in connection.execute(
-                "SELECT target_id, version, action FROM history"
-                f" WHERE target_id {GIVEN} AND target_type = ?2",
-                (json_array(ids), target_type),
-            ):
-                found.setdefault(target_id, {})[version] = action
-        return found
 
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
         with self._db.reading() as connection:
