@@ -31,7 +31,7 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Cli:
     """edenmem on a store that is not there yet, of each kind, over a real socket."""
     if request.param == "sqlite":
         return Processes(f"sqlite:///{tmp_path}/fresh.db", tmp_path)
-    return Processes(f"{request.getfixturevalue('secantus_uri').rstrip('/')}/t{new_id()}", tmp_path)
+    return Cli(f"{request.getfixturevalue('secantus_uri').rstrip('/')}/t{new_id()}", tmp_path)
 
 
 def keys(rows: list[dict[str, Any]]) -> set[str]:

@@ -15,7 +15,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,14 @@ def steady(patch: pytest.MonkeyPatch, clock: Clock) -> None:
 class Day:
     """Runs commands and keeps a transcript of them."""
 
-    def __init__(self, uri: str, second: str, folder: Path, clock: Clock) -> None:
+    def __init__(
+        self, uri: str, second: str, folder: Path, clock: Clock, formats: Sequence[str]
+    ) -> None:
         self.uri = uri
         self.second = second
         self.folder = folder
         self.clock = clock
+        self.shown = formats
         self.chapters: dict[str, list[str]] = {}
         self._chapter: list[str] = []
         self._labels: dict[str, str] = {}
@@ -105,7 +108,7 @@ class Day:
 
     def formats(self, line: str) -> None:
         """Run ``line`` once for each output format."""
-        for name in FORMATS:
+        for name in self.shown:
             self(line if name == "table" else f"{line} --format {name}")
 
     def json(self, line: str) -> Any:

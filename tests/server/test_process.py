@@ -181,9 +181,9 @@ def test_leftovers_of_interrupted_streams_are_collected(
         for _ in range(10):
             interrupt()
         before = used_mb()
-        for _ in range(40):
+        for _ in range(20):
             interrupt()
-        assert used_mb() - before < 120
+        assert used_mb() - before < 60
     finally:
         served.process.kill()
         served.process.wait()

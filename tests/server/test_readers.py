@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx2
@@ -57,6 +58,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.exhaustive import EXHAUSTIVE
 
 ALONE, BOTH, HIS, OTTOS = (derived_id("session", name) for name in ("alone", "both", "his", "otto"))
 #: A scope, and the word in all its memory.
@@ -347,6 +349,14 @@ def test_every_route_and_the_words_of_all_scopes_are_known(store: SqliteStore) -
     assert len(EVERY_WORD) == len(WORDS) + len(SAID)
 
 
+def _some(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return all requests, or ninety of many: drawn, since a fixed step skips whole values."""
+    if EXHAUSTIVE or len(requests) <= 90:
+        return requests
+    drawn = sorted(Random(len(requests)).sample(range(len(requests)), 90))
+    return [requests[number] for number in drawn]
+
+
 @pytest.mark.parametrize("who", READS)
 async def test_each_caller_reads_only_the_scopes_within_reach(
     store: SqliteStore, upstream: FakeUpstream, who: str
@@ -357,7 +367,7 @@ async def test_each_caller_reads_only_the_scopes_within_reach(
     allowed = READS[who]
     async with town.app.router.lifespan_context(town.app), town.client(who) as client:
         for (method, path), requests in REQUESTS.items():
-            for request in requests:
+            for request in _some(requests) if allowed else requests[:1]:
                 options = dict(request)
                 url = path.replace(":path", "").format(**options.pop("values", {}))
                 answer = await client.request(method, url, **options)

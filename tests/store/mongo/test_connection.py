@@ -187,7 +187,7 @@ def test_a_failing_cursor_raises(open_mongo: OpenMongo) -> None:
     """Known failure 10: results before a read error were taken for the whole."""
     store = open_mongo()
     store.database.initialize()
-    add_facts(store, *(make_fact(SCOPE, f"fact {n}") for n in range(700)))
+    add_facts(store, *(make_fact(SCOPE, f"fact {n}") for n in range(520)))
     database = store.connection.database
     database.client.admin.command(
         "configureFailPoint",
@@ -197,7 +197,7 @@ def test_a_failing_cursor_raises(open_mongo: OpenMongo) -> None:
     )
     with pytest.raises(StoreError):
         list(store.memory.facts(FactFilter(scopes=(SCOPE,))))
-    assert len(list(store.memory.facts(FactFilter(scopes=(SCOPE,))))) == 700
+    assert len(list(store.memory.facts(FactFilter(scopes=(SCOPE,))))) == 520
 
 
 def test_a_closed_store_can_be_used_again(secantus_uri: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,8 +55,9 @@ def show(
     run = invocation(ctx)
     settings = list(effective(run.loaded))
     _check_known(keys or (), [row[0] for row in settings])
+    numbers = cache(lambda: _numbers(run))
     rows = [
-        _resolve(row, run)
+        _resolve(row, run, numbers)
         for row in settings
         if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
     ]
@@ -167,14 +169,15 @@ def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
             )
 
 
-def _resolve(row: _Row, run: Invocation) -> _Row:
+def _resolve(row: _Row, run: Invocation, numbers: Callable[[], tuple[dict[str, Any], str]]) -> _Row:
     """Return the row with its effective value if that depends on other settings."""
     if row[0] == "store.uri" and not row[1]:
         from edenmem.engine.factory import store_uri
 
         return row[0], store_uri(run.settings), row[2]
     if row[0] in DEFAULTS and row[2] == "default":
-        return _resolve_number(row, run)
+        values, origin = numbers()
+        return row[0], values.get(row[0], row[1]), origin or row[2]
     if row[0] == "embedding.provider" and row[1] == "auto":
         return row[0], row[1], f"{row[2]}, {run.service.embeddings.explain_provider()}"
     section, _, name = row[0].partition(".")
@@ -184,17 +187,19 @@ def _resolve(row: _Row, run: Invocation) -> _Row:
     return row
 
 
-def _resolve_number(row: _Row, run: Invocation) -> _Row:
-    """Return the row with the default for this database."""
+def _numbers(run: Invocation) -> tuple[dict[str, Any], str]:
+    """Return the defaults for this database, and their origin if it is another than usual.
+
+    They are asked for once: each question to a server that does not answer takes seconds.
+    """
     from edenmem.settings.keys import leaves
 
     try:
         values = dict(leaves(run.service.scopes.in_database()))
         is_theirs = run.service.scopes.is_beside_platform()
     except StoreError as error:
-        return row[0], row[1], f"{row[2]} ({error.message})"
-    origin = "default, the platform's: it uses this database" if is_theirs else row[2]
-    return row[0], values[row[0]], origin
+        return {}, f"default ({error.message})"
+    return values, "default, the platform's: it uses this database" if is_theirs else ""
 
 
 def _data(row: _Row) -> dict[str, Any]:
