@@ -357,6 +357,7 @@ CREATE TABLE audit (
     after TEXT,
     reason TEXT NOT NULL,
     undoes TEXT,
+    place INTEGER NOT NULL,
     salts TEXT NOT NULL,
     erased TEXT
 ) STRICT;

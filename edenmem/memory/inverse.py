@@ -9,17 +9,18 @@ continue with the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from edenmem.memory.effect import Effect, Model
-from edenmem.memory.facts import fact_in, key_words
+from edenmem.memory.facts import key_words
 from edenmem.memory.outcome import plain
 from edenmem.memory.reflections import reflection_in
-from edenmem.memory.requirements import Needs
+from edenmem.memory.requirements import Needs, home_of
 from edenmem.memory.state import State
 from edenmem.models.changes import (
     EXPIRED,
@@ -48,6 +49,7 @@ from edenmem.models.changes import (
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import (
+    UNCONFIRMED,
     Consolidation,
     Fact,
     FactFields,
@@ -63,7 +65,6 @@ NO_CHANGE = "it changed nothing"
 
 #: Kinds of changes to reflections that cannot be undone after consolidation.
 _OF_REFLECTIONS = ("add_reflection", "revise_reflection", "restore_reflection")
-_TOGGLES = ("user_memory_enabled", "agent_memory_enabled")
 
 
 def undo_id(entry_id: str) -> str:
@@ -96,17 +97,44 @@ class Inverse(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-#: By type of target: the fields that people and models read (None: all but those of versions).
-_READ = {
-    "fact": {"content", "private", "unconfirmed", *FactFields.__struct_fields__},
-    "reflection": {"content", "private", "unconfirmed"},
-    "held": {"content"},
-    "consolidation": {"consolidated_content"},
-    "policy": None,
-    "agent": set(_TOGGLES),
-    "user": set[str](),
+class _Kind(NamedTuple):
+    """A type of target.
+
+    ``known`` is its field in `State`, ``parts`` what people write into it, each undone on its own.
+    """
+
+    name: str
+    known: str
+    model: type[Model]
+    parts: frozenset[str]
+
+    def differing(self, one: Model, other: Model) -> set[str]:
+        """Return the parts in which two documents differ."""
+        return {name for name in self.parts if getattr(one, name) != getattr(other, name)}
+
+
+_OF_VERSIONS = ("id", "version", "updated_at")
+_KINDS = {
+    "fact": _Kind(
+        "fact", "facts", Fact, frozenset(("content", "private", *FactFields.__struct_fields__))
+    ),
+    "reflection": _Kind(
+        "reflection", "reflections", Reflection, frozenset(("content", "private", UNCONFIRMED))
+    ),
+    "held": _Kind("held item", "held", Held, frozenset(("content",))),
+    "consolidation": _Kind("text", "texts", Consolidation, frozenset(("consolidated_content",))),
+    "policy": _Kind(
+        "policy",
+        "policies",
+        Policy,
+        frozenset(Policy.__struct_fields__).difference(_OF_VERSIONS),
+    ),
+    "agent": _Kind(
+        "agent", "agents", Agent, frozenset(("user_memory_enabled", "agent_memory_enabled"))
+    ),
+    "user": _Kind("account", "users", User, frozenset()),
 }
-_OF_VERSIONS = {"id", "version", "updated_at"}
+_ACTIONS = frozenset(change.__struct_config__.tag for change in get_args(Change))
 
 
 def is_overridden_by(entry: AuditEntry, later: AuditEntry, now: Model | None) -> bool:
@@ -127,11 +155,10 @@ def _changed(entry: AuditEntry) -> set[str]:
 
 
 def _read(target_type: str, document: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the read fields of a document, and whether it exists."""
+    """Return what people and models read of a document, and whether it exists."""
     if document is None:
         return {}
-    fields = _READ.get(target_type)
-    names = document.keys() - _OF_VERSIONS if fields is None else document.keys() & fields
+    names = document.keys() & {*_KINDS[target_type].parts, UNCONFIRMED}
     return {"": True, **{name: document[name] for name in names}}
 
 
@@ -188,8 +215,9 @@ def past_needs(entries: Iterable[AuditEntry]) -> PastNeeds:
             case "remove_reflection" if scope is not None and (entry.before or {}).get("absorbed"):
                 found.versions.add(scope)
                 found.reverts[scope] = min(entry.at, found.reverts.get(scope, entry.at))
-            case "write_policy" if _makes_shard(entry) and scope is not None:
-                found.contents.add(scope)
+            case "write_policy" if scope is not None and entry.before is None:
+                if scope.kind is ScopeKind.SHARD:
+                    found.contents.add(scope)
     return found
 
 
@@ -231,8 +259,7 @@ def inverse_needs(entries: Iterable[AuditEntry], past: Past) -> Needs:
                 found.reflections |= _ingredients(entry, past)
             case "policy" if entry.scope is not None:
                 found.policies.add(entry.scope)
-                if _makes_shard(entry):
-                    found.texts.add(entry.scope)
+                found.texts.add(entry.scope)  # a shard with a text stays
             case "agent" | "user" as kind:
                 (found.agents if kind == "agent" else found.users).add(entry.target_id)
                 found.ids.add(entry.target_id)
@@ -252,16 +279,35 @@ def invert(entry: AuditEntry, state: State, past: Past, *, at: datetime) -> Inve
         past: The past; it must contain what `past_needs` and `versions_needed` name.
         at: The time of the change.
     """
-    find = _INVERSES.get(entry.action)
-    if find is None:
+    if entry.action == "repair_buffer":
+        return _no_way("a repair cannot be undone: it made a buffer match its contents")
+    if entry.action not in _ACTIONS:
         return _no_way(f"cannot be undone: {entry.action!r}")
     if entry.before is None and entry.after is None:
         return _no_way("what it changed was erased")
-    found = find(entry, state, past, at)
+    kind = _KINDS[entry.target_type]
+    old, new = (_read_back(document, kind) for document in (entry.before, entry.after))
+    by_scope = entry.target_type in ("policy", "consolidation")
+    now = getattr(state, kind.known).get(entry.scope if by_scope else entry.target_id)
+    if isinstance(now, Fact | Reflection) and home_of(now) != entry.scope:
+        now = None
+    if entry.action == "revert_consolidation":
+        found = _undo_revert_text(entry, old, new, now, state, past, at)
+    elif kind.model is Consolidation:
+        found = _undo_write_text(entry, old, new, now, state, past, at)
+    elif old is None:
+        found = _undo_addition(kind, new, now, state, past, at)
+    elif new is None:
+        found = _undo_removal(kind, entry, old, now, state, past, at)
+    else:
+        found = _undo_revision(kind, old, new, now, state, past, at)
     if found.change is None:
         return found
-    change = msgspec.structs.replace(found.change, id=undo_id(entry.id), undoes=entry.id)
-    return msgspec.structs.replace(found, change=change)
+    return replace(found, change=replace(found.change, id=undo_id(entry.id), undoes=entry.id))
+
+
+def _read_back(document: dict[str, Any] | None, kind: _Kind) -> Any:
+    return None if document is None else msgspec.convert(document, kind.model)
 
 
 def _nothing(why: str, now: Model | None = None) -> Inverse:
@@ -281,41 +327,130 @@ def _home(entry: AuditEntry) -> Scope:
     return entry.scope
 
 
+def _undo_addition(
+    kind: _Kind, made: Any, now: Any, state: State, past: Past, at: datetime
+) -> Inverse:
+    if now is None:
+        return _nothing(f"the {kind.name} no longer exists")
+    change: Change
+    why, by, differs = "", tuple[str, ...](), bool(kind.differing(now, made))
+    match now:
+        case Fact():
+            change = RemoveFact.of(now, at, "")
+            differs |= not set(now.source_message_ids) <= set(made.source_message_ids)
+        case Reflection():
+            change = RemoveReflection.of(now, at, "")
+            differs |= now.absorbed != made.absorbed
+            if now.absorbed and not made.absorbed:
+                why, by = "it was consolidated since", _absorbed_by(now, past)
+        case Held():
+            change = RemoveHeld(scope=now.home, held_id=now.id)
+        case Policy(home=home):
+            change = RemovePolicy(scope=home, expected_version=now.version, at=at)
+            if home.kind is ScopeKind.SHARD and _has_memory(home, state, past):
+                differs, why = True, "the shard has memory that would become inaccessible"
+        case _:
+            is_agent = isinstance(now, Agent)
+            if used := state.use("agent" if is_agent else "user", now.id).words:
+                return _no_way(f"the {kind.name} {used}", now)
+            change = RemoveAgent(agent_id=now.id) if is_agent else RemoveUser(user_id=now.id)
+            differs = False
+    return Inverse(change=change, differs=differs, why=why, now=now, by=by)
+
+
+def _has_memory(shard: Scope, state: State, past: Past) -> bool:
+    text = state.texts.get(shard)
+    has_text = text is not None and bool(text.consolidated_content)
+    return has_text or past.contents.get(shard, 0) + past.grown.get(shard, 0) > 0
+
+
+def _undo_removal(
+    kind: _Kind, entry: AuditEntry, gone: Any, now: Any, state: State, past: Past, at: datetime
+) -> Inverse:
+    change: Change
+    if isinstance(gone, Policy):
+        if now is not None and not kind.differing(now, gone):
+            return _nothing("the policy exists again", now)
+        change = WritePolicy(policy=gone, expected_version=now.version if now else 0, at=at)
+        return Inverse(change=change, differs=now is not None, now=now)
+    if now is not None:
+        if getattr(now, "content", "") == getattr(gone, "content", ""):
+            return _nothing(f"the {kind.name} exists again", now)
+        return _no_way(f"the {kind.name} exists again, with another text", now)
+    match gone:
+        case Fact():
+            return _restore_fact(entry, gone, state, past, at)
+        case Reflection():
+            back = replace(gone, version=gone.version + 1)
+            if gone.absorbed and _released_since(entry, past):
+                # Its version was reverted in the meantime, so it is pending again.
+                back = replace(back, absorbed=False, absorbed_at=None, consolidated_into=None)
+            text = state.texts.get(gone.home)
+            change = RestoreReflection(reflection=back, word_limit=text.word_limit if text else 0)
+        case Held():
+            change = HoldItem(held=gone)
+        case Agent():
+            change = AddAgent(agent=gone)
+        case _:
+            change = AddUser(user=gone)
+    return Inverse(change=change)
+
+
+def _undo_revision(
+    kind: _Kind, old: Any, new: Any, now: Any, state: State, past: Past, at: datetime
+) -> Inverse:
+    changed = kind.differing(old, new)
+    if not changed:
+        return _restore_marks(now, old, new, at) if isinstance(now, Fact) else _nothing(NO_CHANGE)
+    if now is None:
+        return _no_way(f"the {kind.name} was removed since; undo that first")
+    if not changed & kind.differing(now, old):
+        what = "text" if changed == {"content"} else "state"
+        return _nothing(f"the {kind.name} already has this {what}", now)
+    change: Change
+    differs = bool(changed & kind.differing(now, new))
+    before = {name: getattr(old, name) for name in changed}
+    match now:
+        case Fact() | Reflection() if changed == {"private"}:
+            change = SetPrivacy(
+                scope=now.home, target_type=kind.name, target_id=now.id, private=old.private, at=at
+            )
+        case Fact():
+            return _restore_parts(now, old, new, before, differs, state, at)
+        case Reflection(absorbed=True):
+            why = "it was consolidated since; undo that first"
+            return _no_way(why, now, by=_absorbed_by(now, past))
+        case Reflection():
+            change = ReviseReflection(
+                scope=now.home,
+                reflection_id=now.id,
+                expected_version=now.version,
+                content=old.content,
+                at=at,
+                unconfirmed=old.unconfirmed,
+            )
+        case Policy():
+            change = WritePolicy(policy=replace(now, **before), expected_version=now.version, at=at)
+        case _:
+            change = SetAgentToggles(agent_id=now.id, at=at, **before)
+    return Inverse(change=change, differs=differs, now=now)
+
+
 # -- facts ---------------------------------------------------------------------------------------
 
 
-def _undo_add_fact(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    home = _home(entry)
-    made = msgspec.convert(entry.after, Fact)
-    now = fact_in(state, home, entry.target_id)
-    if now is None:
-        return _nothing("the fact no longer exists")
-    learned = set(now.source_message_ids) - set(made.source_message_ids)
-    return Inverse(
-        change=RemoveFact(scope=home, fact_id=now.id, expected_version=now.version, at=at),
-        differs=bool(learned) or now.private != made.private or bool(_changed_parts(now, made)),
-        now=now,
-    )
-
-
-def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    if entry.before is None:  # its target had changed, so it was added instead
-        return _undo_add_fact(entry, state, past, at)
-    if entry.after is None:  # it went in favor of one that had the text
-        return _undo_remove_fact(entry, state, past, at)
-    home = _home(entry)
-    old, new = msgspec.convert(entry.before, Fact), msgspec.convert(entry.after, Fact)
-    now = fact_in(state, home, entry.target_id)
-    changed = _changed_parts(old, new)
-    if not changed:
-        return _restore_marks(now, old, new, at)
-    if now is None:
-        return _no_way("the fact was removed since; undo that first")
-    if not changed & _changed_parts(now, old):
-        what = "text" if changed == {"content"} else "state"
-        return _nothing(f"the fact already has this {what}", now)
-    parts = {name: getattr(old if name in changed else now, name) for name in _PARTS}
-    content, fields = parts.pop("content"), FactFields(**parts)
+def _restore_parts(
+    now: Fact,
+    old: Fact,
+    new: Fact,
+    before: dict[str, Any],
+    differs: bool,
+    state: State,
+    at: datetime,
+) -> Inverse:
+    """Restore text and fields of a fact, unless another one has the key."""
+    home, content = now.home, before.pop("content", now.content)
+    fields = replace(now.fields, **before)
     holder = None if fields.key is None else state.keys.get((home, fields.key))
     if holder not in (None, now.id):
         return _no_way(key_words(str(holder)), now, rival=str(holder))
@@ -323,25 +458,15 @@ def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
     is_taken = twin is not None and twin != now.id
     return Inverse(
         change=_with_sources(now, old, new, content, at, fields),
-        differs=is_taken or bool(changed & _changed_parts(now, new)),
+        differs=is_taken or differs,
         why=_twin_words(twin) if is_taken else "",
         now=now,
         notices=(f"{now.id} goes in favor of {twin}",) if is_taken else (),
     )
 
 
-#: What a person or another system writes into a fact; each part is undone on its own.
-_PARTS = ("content", *FactFields.__struct_fields__)
-
-
-def _changed_parts(one: Fact, other: Fact) -> set[str]:
-    return {name for name in _PARTS if getattr(one, name) != getattr(other, name)}
-
-
-def _restore_marks(now: Fact | None, old: Fact, new: Fact, at: datetime) -> Inverse:
+def _restore_marks(now: Fact, old: Fact, new: Fact, at: datetime) -> Inverse:
     """Invert a revision of sources, related users or doubts that kept text and fields."""
-    if now is None:
-        return _nothing(NO_CHANGE)
     change = _with_sources(now, old, new, now.content, at)
     then = change.revise(now)
     if (_origins(then), then.unconfirmed) == (_origins(now), now.unconfirmed):
@@ -380,14 +505,8 @@ def _with_sources(
     )
 
 
-def _undo_remove_fact(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    home = _home(entry)
-    gone = msgspec.convert(entry.before, Fact)
-    now = fact_in(state, home, entry.target_id)
-    if now is not None:
-        if now.content == gone.content:
-            return _nothing("the fact exists again", now)
-        return _no_way("the fact exists again, with another text", now)
+def _restore_fact(entry: AuditEntry, gone: Fact, state: State, past: Past, at: datetime) -> Inverse:
+    home = gone.home
     twin = state.owners.get((home, content_hash(gone.content, gone.key)))
     if twin is not None:
         return _no_way(_twin_words(twin), state.facts.get(twin), rival=twin)
@@ -398,11 +517,10 @@ def _undo_remove_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
     fact = kept if kept is not None and kept.content == gone.content else gone
     if entry.reason == EXPIRED:  # or the next run would remove it again
         fact = fact.with_fields(fact.fields.until(None))
-    head = state.heads.get(("fact", entry.target_id))
+    head = state.heads.get(("fact", gone.id))
     version = max(fact.version, head.version if head is not None else 0) + 1
-    back = msgspec.structs.replace(fact, version=version, updated_at=at)
-    if back.embedding is None:
-        back = msgspec.structs.replace(back, embedding_model=None)
+    model = fact.embedding_model if fact.embedding is not None else None
+    back = replace(fact, version=version, updated_at=at, embedding_model=model)
     return Inverse(change=AddFact(fact=back))
 
 
@@ -410,88 +528,7 @@ def _twin_words(twin: str | None) -> str:
     return f"the scope has that text in another fact, {twin}"
 
 
-def _undo_set_privacy(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    home, was = _home(entry), bool((entry.before or {}).get("private"))
-    find = fact_in if entry.target_type == "fact" else reflection_in
-    now = find(state, home, entry.target_id)
-    if entry.before == entry.after:
-        return _nothing(NO_CHANGE, now)
-    if now is None:
-        return _no_way(f"the {entry.target_type} was removed since; undo that first")
-    if now.private == was:
-        return _nothing("already the case", now)
-    change = SetPrivacy(
-        scope=home, target_type=entry.target_type, target_id=now.id, private=was, at=at
-    )
-    return Inverse(change=change, now=now)
-
-
-# -- reflections ---------------------------------------------------------------------------------
-
-
-def _undo_add_reflection(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    home = _home(entry)
-    made = msgspec.convert(entry.after, Reflection)
-    now = reflection_in(state, home, entry.target_id)
-    if now is None:
-        return _nothing("the reflection no longer exists")
-    went_in = now.absorbed and not made.absorbed
-    change = RemoveReflection(scope=home, reflection_id=now.id, expected_version=now.version, at=at)
-    return Inverse(
-        change=change,
-        differs=_content(now) != _content(made),
-        why="it was consolidated since" if went_in else "",
-        now=now,
-        by=_absorbed_by(now, past) if went_in else (),
-    )
-
-
-def _undo_revise_reflection(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    home = _home(entry)
-    old, new = (msgspec.convert(each, Reflection) for each in (entry.before, entry.after))
-    now = reflection_in(state, home, entry.target_id)
-    was, then = (old.content, old.unconfirmed), (new.content, new.unconfirmed)
-    if was == then:
-        return _nothing(NO_CHANGE, now)
-    if now is None:
-        return _no_way("the reflection was removed since; undo that first")
-    if (now.content, now.unconfirmed) == was:
-        return _nothing("the reflection already has this text", now)
-    if now.absorbed:
-        why = "it was consolidated since; undo that first"
-        return _no_way(why, now, by=_absorbed_by(now, past))
-    change = ReviseReflection(
-        scope=home,
-        reflection_id=now.id,
-        expected_version=now.version,
-        content=old.content,
-        at=at,
-        unconfirmed=old.unconfirmed,
-    )
-    return Inverse(change=change, differs=(now.content, now.unconfirmed) != then, now=now)
-
-
-def _undo_remove_reflection(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    home = _home(entry)
-    gone = msgspec.convert(entry.before, Reflection)
-    now = reflection_in(state, home, entry.target_id)
-    if now is not None:
-        if now.content == gone.content:
-            return _nothing("the reflection exists again", now)
-        return _no_way("the reflection exists again, with another text", now)
-    back = msgspec.structs.replace(gone, version=gone.version + 1)
-    if gone.absorbed and _released_since(entry, past):
-        # Its version was reverted in the meantime, so it is pending again.
-        back = msgspec.structs.replace(
-            back, absorbed=False, absorbed_at=None, consolidated_into=None
-        )
-    text = state.texts.get(home)
-    limit = text.word_limit if text is not None else 0
-    return Inverse(change=RestoreReflection(reflection=back, word_limit=limit))
-
-
-def _content(reflection: Reflection) -> tuple[str, bool, bool]:
-    return reflection.content, reflection.private, reflection.absorbed
+# -- reflections and texts -----------------------------------------------------------------------
 
 
 def _absorbed_by(reflection: Reflection, past: Past) -> tuple[str, ...]:
@@ -513,17 +550,22 @@ def _released_since(entry: AuditEntry, past: Past) -> bool:
 # -- texts ---------------------------------------------------------------------------------------
 
 
-def _undo_write_text(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    home = _home(entry)
-    old = _text_in(entry)
-    new = msgspec.convert(entry.after, Consolidation)
-    now = state.texts.get(home)
+def _undo_write_text(
+    entry: AuditEntry,
+    old: Consolidation | None,
+    new: Consolidation,
+    now: Consolidation | None,
+    state: State,
+    past: Past,
+    at: datetime,
+) -> Inverse:
+    home, content = new.home, old.consolidated_content if old else ""
     if now is None:
         return _nothing("the text no longer exists")
-    if old == new.consolidated_content and not new.absorbed_ids:
+    if content == new.consolidated_content and not new.absorbed_ids:
         return _nothing(NO_CHANGE, now)
     released = _find_absorbed(new.absorbed_ids, home, state)
-    if now.consolidated_content == old and not released:
+    if now.consolidated_content == content and not released:
         return _nothing("the text already has this content", now)
     still = _absorbed_since(new, home, state, past)
     differs = now.consolidated_content != new.consolidated_content or bool(still)
@@ -533,24 +575,29 @@ def _undo_write_text(entry: AuditEntry, state: State, past: Past, at: datetime) 
     change = RevertConsolidation(
         scope=home,
         expected_version=now.version,
-        content=old,
+        content=content,
         word_limit=_limit_before(entry, now),
         at=at,
         released_ids=tuple(each.id for each in released),
         reverted_versions=tuple(range(new.version, last + 1)),
-        fixed=msgspec.convert(entry.before, Consolidation).fixed if entry.before else (),
+        fixed=old.fixed if old else (),
     )
     count = len(released)
     told = f"{count} reflection{'s are' if count > 1 else ' is'} pending again"
     return Inverse(change=change, differs=differs, now=now, notices=(told,) if count else ())
 
 
-def _undo_revert_text(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+def _undo_revert_text(
+    entry: AuditEntry,
+    then: Consolidation,
+    new: Consolidation,
+    now: Consolidation | None,
+    state: State,
+    past: Past,
+    at: datetime,
+) -> Inverse:
     """Restore the text before a revert, with its reflections."""
-    home = _home(entry)
-    then = msgspec.convert(entry.before, Consolidation)
-    new = msgspec.convert(entry.after, Consolidation)
-    now = state.texts.get(home)
+    home = new.home
     if now is None:
         return _no_way("the text no longer exists")
     still = _absorbed_since(new, home, state, past)
@@ -580,10 +627,6 @@ def _undo_revert_text(entry: AuditEntry, state: State, past: Past, at: datetime)
     lost = len(released) - len(absorbed)
     told = f"{lost} reflection{'s are' if lost > 1 else ' is'} no longer pending; left unchanged"
     return Inverse(change=change, differs=differs, now=now, notices=(told,) if lost else ())
-
-
-def _undo_repair_buffer(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    return _no_way("a repair cannot be undone: it made a buffer match its contents")
 
 
 def _ingredients(entry: AuditEntry, past: Past) -> set[str]:
@@ -616,170 +659,7 @@ def _find_absorbed(ids: Iterable[str], home: Scope, state: State) -> list[Reflec
     return sorted(inside, key=lambda each: each.order)
 
 
-def _text_in(entry: AuditEntry) -> str:
-    return str((entry.before or {}).get("consolidated_content", ""))
-
-
 def _limit_before(entry: AuditEntry, now: Consolidation) -> int:
     """Return the word limit to restore: the earlier one if the entry changed it."""
     before, after = ((each or {}).get("word_limit") for each in (entry.before, entry.after))
     return int(before) if before and before != after else now.word_limit
-
-
-# -- policies and toggles ------------------------------------------------------------------------
-
-
-def _undo_write_policy(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    home = _home(entry)
-    new = msgspec.convert(entry.after, Policy)
-    now = state.policies.get(home)
-    if entry.before is None:
-        return _remove_policy(home, new, now, state, past, at)
-    old = msgspec.convert(entry.before, Policy)
-    if _rules(old) == _rules(new):
-        return _nothing(NO_CHANGE, now)
-    if now is None:
-        return _no_way("the policy was removed since; undo that first")
-    if _rules(now) == _rules(old):
-        return _nothing("the policy already has these values", now)
-    return _restore_policy(old, now, at, differs=_rules(now) != _rules(new))
-
-
-def _remove_policy(
-    home: Scope, made: Policy, now: Policy | None, state: State, past: Past, at: datetime
-) -> Inverse:
-    if now is None:
-        return _nothing("the policy no longer exists")
-    text = state.texts.get(home)
-    inhabited = past.contents.get(home, 0) + past.grown.get(home, 0) > 0 or (
-        text is not None and bool(text.consolidated_content)
-    )
-    why = ""
-    if home.kind is ScopeKind.SHARD and inhabited:
-        why = "the shard has memory that would become inaccessible"
-    change = RemovePolicy(scope=home, expected_version=now.version, at=at)
-    differs = bool(why) or _rules(now) != _rules(made)
-    return Inverse(change=change, differs=differs, why=why, now=now)
-
-
-def _undo_remove_policy(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    old = msgspec.convert(entry.before, Policy)
-    now = state.policies.get(_home(entry))
-    if now is not None and _rules(now) == _rules(old):
-        return _nothing("the policy exists again", now)
-    return _restore_policy(old, now, at, differs=now is not None)
-
-
-def _restore_policy(old: Policy, now: Policy | None, at: datetime, *, differs: bool) -> Inverse:
-    version = now.version if now is not None else 0
-    change = WritePolicy(policy=old, expected_version=version, at=at)
-    return Inverse(change=change, differs=differs, now=now)
-
-
-def _rules(policy: Policy) -> Policy:
-    """Return a policy's rules, without its ID and version."""
-    return msgspec.structs.replace(policy, id="", version=0, updated_at=None)
-
-
-def _makes_shard(entry: AuditEntry) -> bool:
-    is_shard = entry.scope is not None and entry.scope.kind is ScopeKind.SHARD
-    return is_shard and entry.action == "write_policy" and entry.before is None
-
-
-def _undo_set_toggles(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    before, after = entry.before or {}, entry.after or {}
-    turned = [name for name in _TOGGLES if before.get(name) != after.get(name)]
-    now = state.agents.get(entry.target_id)
-    if not turned:
-        return _nothing(NO_CHANGE, now)
-    if now is None:
-        return _no_way("the agent no longer exists")
-    old = {name: bool(before.get(name)) for name in turned}
-    if all(getattr(now, name) is value for name, value in old.items()):
-        return _nothing("already the case", now)
-    change = SetAgentToggles(
-        agent_id=now.id,
-        at=at,
-        user_memory_enabled=old.get("user_memory_enabled"),
-        agent_memory_enabled=old.get("agent_memory_enabled"),
-    )
-    differs = any(getattr(now, name) is not after[name] for name in turned)
-    return Inverse(change=change, differs=differs, now=now)
-
-
-# -- held items ----------------------------------------------------------------------------------
-
-
-def _undo_hold_item(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    now = state.held.get(entry.target_id)
-    if now is None:
-        return _nothing("the item no longer waits for review")
-    return Inverse(change=RemoveHeld(scope=_home(entry), held_id=now.id), now=now)
-
-
-def _undo_remove_held(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    now = state.held.get(entry.target_id)
-    if now is not None:
-        return _nothing("the item waits for review again", now)
-    return Inverse(change=HoldItem(held=msgspec.convert(entry.before, Held)))
-
-
-# -- agents and accounts -------------------------------------------------------------------------
-
-
-def _undo_add_agent(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    now = state.agents.get(entry.target_id)
-    if now is None:
-        return _nothing("the agent no longer exists")
-    used = state.use("agent", now.id).words
-    if used:
-        return _no_way(f"the agent {used}", now)
-    return Inverse(change=RemoveAgent(agent_id=now.id), now=now)
-
-
-def _undo_add_user(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    now = state.users.get(entry.target_id)
-    if now is None:
-        return _nothing("the account no longer exists")
-    used = state.use("user", now.id).words
-    if used:
-        return _no_way(f"the person {used}", now)
-    return Inverse(change=RemoveUser(user_id=now.id), now=now)
-
-
-def _undo_remove_agent(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    now = state.agents.get(entry.target_id)
-    if now is not None:
-        return _nothing("the agent exists again", now)
-    return Inverse(change=AddAgent(agent=msgspec.convert(entry.before, Agent)))
-
-
-def _undo_remove_user(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    now = state.users.get(entry.target_id)
-    if now is not None:
-        return _nothing("the account exists again", now)
-    return Inverse(change=AddUser(user=msgspec.convert(entry.before, User)))
-
-
-_INVERSES: dict[str, Callable[[AuditEntry, State, Past, datetime], Inverse]] = {
-    "add_fact": _undo_add_fact,
-    "revise_fact": _undo_revise_fact,
-    "remove_fact": _undo_remove_fact,
-    "set_privacy": _undo_set_privacy,
-    "add_reflection": _undo_add_reflection,
-    "revise_reflection": _undo_revise_reflection,
-    "remove_reflection": _undo_remove_reflection,
-    "restore_reflection": _undo_add_reflection,
-    "hold_item": _undo_hold_item,
-    "remove_held": _undo_remove_held,
-    "write_consolidation": _undo_write_text,
-    "revert_consolidation": _undo_revert_text,
-    "repair_buffer": _undo_repair_buffer,
-    "write_policy": _undo_write_policy,
-    "remove_policy": _undo_remove_policy,
-    "set_agent_toggles": _undo_set_toggles,
-    "add_agent": _undo_add_agent,
-    "add_user": _undo_add_user,
-    "remove_agent": _undo_remove_agent,
-    "remove_user": _undo_remove_user,
-}

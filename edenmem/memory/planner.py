@@ -131,7 +131,7 @@ def fold(state: State, effect: Effect) -> State:
 
 
 def plan_all(
-    context: ChangeSet, state: State, changes: Sequence[Change] | None = None
+    context: ChangeSet, state: State, changes: Sequence[Change] | None = None, *, start: int = 0
 ) -> list[Effect]:
     """Plan changes in order, later ones seeing earlier ones; ``state`` is folded.
 
@@ -139,10 +139,14 @@ def plan_all(
         context: The set.
         state: The known state for all changes.
         changes: Some of the set's changes; None for all.
+        start: The place of the first of these in the set.
     """
     effects = []
-    for change in context.changes if changes is None else changes:
+    for place, change in enumerate(context.changes if changes is None else changes, start):
         effect = plan(change, state, context)
+        if effect.entry is not None:
+            entry = msgspec.structs.replace(effect.entry, place=place)
+            effect = msgspec.structs.replace(effect, entry=entry)
         fold(state, effect)
         effects.append(effect)
     refused = next((effect for effect in effects if not effect.result.ok), None)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
@@ -104,7 +103,7 @@ def needs(changes: Iterable[Change], *, automatic: bool = False) -> Needs:
             scopes = kept_scopes(change)
             found.policies.update(scopes)
             found.agents.update(scope.agent_id for scope in scopes)
-        _NAMED[type(change)](change, found)
+        _name(change, found)
     return found
 
 
@@ -151,122 +150,56 @@ def _name_fact(fact: Fact, found: Needs) -> None:
         found.keys.add((home, fact.key))
 
 
-def _add_fact(change: AddFact, found: Needs) -> None:
-    _name_fact(change.fact, found)
-
-
-def _revise_fact(change: ReviseFact, found: Needs) -> None:
-    found.facts.add(change.fact_id)
-    found.heads.add(("fact", change.fact_id))
-    found.owners.add((change.scope, content_hash(change.content)))
-    if change.fields is not None and change.fields.key is not None:
-        found.keys.add((change.scope, change.fields.key))
-    if change.or_add is not None:
-        _name_fact(change.or_add, found)
-
-
-def _remove_fact(change: RemoveFact, found: Needs) -> None:
-    found.facts.add(change.fact_id)
-    found.heads.add(("fact", change.fact_id))
-
-
-def _set_privacy(change: SetPrivacy, found: Needs) -> None:
-    if change.target_type == "fact":
-        found.facts.add(change.target_id)
-        found.heads.add(("fact", change.target_id))  # if the same fact is added next
-    elif change.target_type == "reflection":
-        found.reflections.add(change.target_id)
-
-
-def _insert_reflection(change: AddReflection | RestoreReflection, found: Needs) -> None:
-    found.reflections.add(change.reflection.id)
-    home = home_of(change.reflection)
-    if home is not None:
-        found.texts.add(home)
-
-
-def _named_reflection(change: ReviseReflection | RemoveReflection, found: Needs) -> None:
-    found.reflections.add(change.reflection_id)
-
-
-def _hold_item(change: HoldItem, found: Needs) -> None:
-    found.held.add(change.held.id)
-
-
-def _remove_held(change: RemoveHeld, found: Needs) -> None:
-    found.held.add(change.held_id)
-
-
-def _write_consolidation(change: WriteConsolidation, found: Needs) -> None:
-    found.texts.add(change.scope)
-    found.buffers.add(change.scope)
-    found.reflections.update(change.absorbed_ids)
-
-
-def _revert_consolidation(change: RevertConsolidation, found: Needs) -> None:
-    found.texts.add(change.scope)
-    found.buffers.add(change.scope)
-    found.reflections.update(change.released_ids)
-
-
-def _repair_buffer(change: RepairBuffer, found: Needs) -> None:
-    found.texts.add(change.scope)
-    found.repairs.add(change.scope)
-
-
-def _write_policy(change: WritePolicy, found: Needs) -> None:
-    home = home_of(change.policy)
-    if home is not None:
-        found.policies.add(home)
-
-
-def _remove_policy(change: RemovePolicy, found: Needs) -> None:
-    found.policies.add(change.scope)
-
-
-def _set_agent_toggles(change: SetAgentToggles, found: Needs) -> None:
-    found.agents.add(change.agent_id)
-
-
-def _add_agent(change: AddAgent, found: Needs) -> None:
-    found.ids.add(change.agent.id)
-    found.names.add(("agent", change.agent.username))
-
-
-def _add_user(change: AddUser, found: Needs) -> None:
-    found.ids.add(change.user.id)
-    found.names.add(("user", change.user.username))
-
-
-def _remove_agent(change: RemoveAgent, found: Needs) -> None:
-    found.agents.add(change.agent_id)
-    found.used.add(("agent", change.agent_id))
-
-
-def _remove_user(change: RemoveUser, found: Needs) -> None:
-    found.users.add(change.user_id)
-    found.used.add(("user", change.user_id))
-
-
-_NAMED: dict[type, Callable[[Any, Needs], None]] = {
-    AddFact: _add_fact,
-    ReviseFact: _revise_fact,
-    RemoveFact: _remove_fact,
-    SetPrivacy: _set_privacy,
-    AddReflection: _insert_reflection,
-    RestoreReflection: _insert_reflection,
-    ReviseReflection: _named_reflection,
-    RemoveReflection: _named_reflection,
-    HoldItem: _hold_item,
-    RemoveHeld: _remove_held,
-    WriteConsolidation: _write_consolidation,
-    RevertConsolidation: _revert_consolidation,
-    RepairBuffer: _repair_buffer,
-    WritePolicy: _write_policy,
-    RemovePolicy: _remove_policy,
-    SetAgentToggles: _set_agent_toggles,
-    AddAgent: _add_agent,
-    AddUser: _add_user,
-    RemoveAgent: _remove_agent,
-    RemoveUser: _remove_user,
-}
+def _name(change: Change, found: Needs) -> None:
+    match change:
+        case AddFact(fact=fact):
+            _name_fact(fact, found)
+        case ReviseFact():
+            found.facts.add(change.fact_id)
+            found.heads.add(("fact", change.fact_id))
+            found.owners.add((change.scope, content_hash(change.content)))
+            if change.fields is not None and change.fields.key is not None:
+                found.keys.add((change.scope, change.fields.key))
+            if change.or_add is not None:
+                _name_fact(change.or_add, found)
+        case RemoveFact(fact_id=id) | SetPrivacy(target_type="fact", target_id=id):
+            found.facts.add(id)
+            found.heads.add(("fact", id))
+        case (
+            ReviseReflection(reflection_id=id)
+            | RemoveReflection(reflection_id=id)
+            | SetPrivacy(target_type="reflection", target_id=id)
+        ):
+            found.reflections.add(id)
+        case AddReflection(reflection=made) | RestoreReflection(reflection=made):
+            found.reflections.add(made.id)
+            if (home := home_of(made)) is not None:
+                found.texts.add(home)
+        case HoldItem(held=Held(id=id)) | RemoveHeld(held_id=id):
+            found.held.add(id)
+        case (
+            WriteConsolidation(scope=scope, absorbed_ids=ids)
+            | RevertConsolidation(scope=scope, released_ids=ids)
+        ):
+            found.texts.add(scope)
+            found.buffers.add(scope)
+            found.reflections.update(ids)
+        case RepairBuffer(scope=scope):
+            found.texts.add(scope)
+            found.repairs.add(scope)
+        case WritePolicy(policy=policy):
+            if (home := home_of(policy)) is not None:
+                found.policies.add(home)
+        case RemovePolicy(scope=scope):
+            found.policies.add(scope)
+        case SetAgentToggles(agent_id=id):
+            found.agents.add(id)
+        case AddAgent(agent=account) | AddUser(user=account):
+            found.ids.add(account.id)
+            found.names.add(("agent" if isinstance(change, AddAgent) else "user", account.username))
+        case RemoveAgent(agent_id=id):
+            found.agents.add(id)
+            found.used.add(("agent", id))
+        case RemoveUser(user_id=id):
+            found.users.add(id)
+            found.used.add(("user", id))

@@ -56,8 +56,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a change. ``before`` and ``after`` are full documents without vectors.
 
     ``id`` is the ID of the change, ``action`` its tag. ``agent_id`` is "" for user accounts.
-    ``undoes`` is the ID of the entry that this change undid. ``status`` is "done", or "pending"
-    after a crash between the entry and the change (never on stores with transactions).
+    ``undoes`` is the ID of the entry that this change undid. ``place`` orders the entries of one
+    set, which have the same time.
     """
 
     id: str
@@ -74,6 +74,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     status: str = "done"
     undoes: str | None = None
+    place: int = 0
 
     @property
     def released_ids(self) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ class Scene:
         for kind, thing, text, right in moves:
             change = self._kinds[kind](thing, text, right)
             changes.append(change)
-            self.effects += plan_all(empty, self.state, (change,))
+            self.effects += plan_all(empty, self.state, (change,), start=len(changes) - 1)
         return ChangeSet(id=empty.id, actor=ACTOR, at=at, changes=tuple(changes))
 
     def _there(self, kind: str, thing: int, right: bool) -> Fact | Reflection | None:

@@ -295,9 +295,6 @@ _READ = 500
 #: Maximum number of entries to read of a fact with the same text as a restored one.
 _READ_OF_RIVAL = 20
 _OF_POLICIES = ("write_policy", "remove_policy")
-_PRIVACY = "set_privacy"
-#: Version, content and privacy of a document.
-_Look = tuple[int, str, bool]
 
 
 class Undoer:
@@ -457,7 +454,7 @@ class _Work:
             explain: Find the later entries that block refused ones.
         """
         now = self._clock()
-        entries = _latest_first(self._store, entries)
+        entries = sorted(entries, key=_moment, reverse=True)
         chains = chains_of(self._store, entries)
         in_force = {id: chain[-1] for id, chain in chains.items() if len(chain) % 2}
         wanted = [in_force[each.id] for each in entries if each.id in in_force]
@@ -595,6 +592,8 @@ class _Work:
             since = min(entry.at for entry in entries)
             for entry in self._store.log.audit(target_ids=list(self._log), since=since):
                 self._log[entry.target_id].append(entry)
+            for entries_of_target in self._log.values():
+                entries_of_target.sort(key=_moment, reverse=True)
 
     def _is_gone(self, entry: AuditEntry) -> bool:
         """Check whether this undo has already planned the undo of an entry."""
@@ -644,77 +643,9 @@ def chains_of(store: Store, entries: Sequence[AuditEntry]) -> dict[str, list[Aud
     return chains
 
 
-def _latest_first(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
-    """Sort entries of one target and time newest first: MongoDB's log does not keep their order."""
-    indexes: dict[tuple[str, datetime], list[int]] = {}
-    for index, entry in enumerate(entries):
-        indexes.setdefault((entry.target_id, entry.at), []).append(index)
-    ordered = list(entries)
-    for same in indexes.values():
-        if len(same) > 1:
-            earliest = _in_order(store, [entries[index] for index in reversed(same)])
-            for index, entry in zip(same, reversed(earliest), strict=True):
-                ordered[index] = entry
-    return ordered
-
-
-def _in_order(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
-    """Sort the entries of one target oldest first.
-
-    Entries are sorted by version, or by history if a fact was added and removed. Changes of
-    privacy, which have no version, are placed where the documents before and after match.
-    """
-    marks = [entry for entry in entries if entry.action == _PRIVACY]
-    steps = sorted((entry for entry in entries if entry.action != _PRIVACY), key=_age)
-    facts = [entry for entry in steps if entry.target_type == "fact"]
-    if any(each.before is None for each in facts) and any(each.after is None for each in steps):
-        history = store.history.versions("fact", steps[0].target_id, scope=steps[0].scope)
-        indexes = {version.change_id: index for index, version in enumerate(history)}
-        # History starts with the first replaced version; other entries are older.
-        steps.sort(key=lambda entry: indexes.get(entry.id, -1))
-    if not marks:
-        return steps
-    begin = _look((steps or marks)[0].before)
-    found = _chain(steps, marks, begin)
-    if begin is not None and len(found) < len(entries):
-        found = _chain(steps, marks, (*begin[:2], not begin[2]))
-    return [*found, *(mark for mark in marks if mark not in found)]
-
-
-def _chain(
-    steps: Sequence[AuditEntry], marks: Sequence[AuditEntry], begin: _Look | None
-) -> list[AuditEntry]:
-    """Insert marks between the steps where their documents match."""
-    now, left, found = begin, list(marks), list[AuditEntry]()
-    for step in (*steps, None):
-        between = list[AuditEntry]()
-        while mark := next((each for each in left if now and _look(each.before) == now), None):
-            left.remove(mark)
-            between.append(mark)
-            now = _look(mark.after)
-        if step is not None and between and now != _look(step.before):
-            left.append(between.pop())
-        found += between
-        if step is not None:
-            found.append(step)
-            now = _look(step.after)
-    return found
-
-
-def _look(document: dict[str, Any] | None) -> _Look | None:
-    """Return the fields in which consecutive entries must match."""
-    if document is None:
-        return None
-    return (
-        document.get("version") or 0,
-        document.get("content") or "",
-        bool(document.get("private")),
-    )
-
-
-def _age(entry: AuditEntry) -> tuple[int, bool]:
-    document = entry.after or entry.before or {}
-    return document.get("version") or 0, entry.after is None
+def _moment(entry: AuditEntry) -> tuple[datetime, int]:
+    """Return when an entry was made: those of one set have the same time."""
+    return entry.at, entry.place
 
 
 def _step(entry: AuditEntry, of: AuditEntry, outcome: UndoOutcome, **fields: object) -> UndoStep:

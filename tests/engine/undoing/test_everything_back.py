@@ -192,10 +192,14 @@ _seeds = st.integers(0, 10_000)
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 @settings(max_examples=30)
 @given(steps=_steps, seed=_seeds)
+@example(steps=[(False, deed) for deed in ("hide", "remove", "add", "hide")], seed=1)
 def test_a_fact_may_come_and_go_in_one_set(
     store: Store, steps: list[tuple[bool, str]], seed: int
 ) -> None:
-    """Known failure: what was removed and added again in one set was gone after the undo."""
+    """Known failure: what was removed and added again in one set was gone after the undo.
+
+    The order of a set's entries was guessed from versions and marks, and not always right.
+    """
     lives_in_one_set(store, steps, seed)
 
 

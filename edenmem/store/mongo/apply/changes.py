@@ -75,21 +75,25 @@ class MongoChanges:
         self._slots.switch()  # cache it before the transaction
         results: list[ChangeResult] = []
         for portion in portions(changes.changes):
-            results += self._apply_part(changes, portion)
+            results += self._apply_part(changes, portion, len(results))
         return results
 
-    def _apply_part(self, context: ChangeSet, changes: Sequence[Change]) -> list[ChangeResult]:
+    def _apply_part(
+        self, context: ChangeSet, changes: Sequence[Change], start: int
+    ) -> list[ChangeResult]:
         """Apply changes in one transaction, or in two halves if that is too large."""
         try:
-            return [effect.result for effect in self._plan_and_write(context, changes)]
+            return [effect.result for effect in self._plan_and_write(context, changes, start)]
         except TransactionTooLarge:
             if len(changes) < 2:
                 raise
         half = len(changes) // 2
-        first = self._apply_part(context, changes[:half])
-        return first + self._apply_part(context, changes[half:])
+        first = self._apply_part(context, changes[:half], start)
+        return first + self._apply_part(context, changes[half:], start + half)
 
-    def _plan_and_write(self, context: ChangeSet, changes: Sequence[Change]) -> list[Effect]:
+    def _plan_and_write(
+        self, context: ChangeSet, changes: Sequence[Change], start: int
+    ) -> list[Effect]:
         """Plan on the current state and write the effects; retry after conflicting writes."""
         wanted, scopes = needs(changes, automatic=context.automatic), _scopes_of(changes)
         # Changes concurrent with the removal of an account may belong to it.
@@ -99,7 +103,7 @@ class MongoChanges:
         def body(transaction: Transaction) -> list[Effect]:
             transaction.guard(scopes, accounts=accounts, exclusive=exclusive)
             loader = Loader(transaction, self._db.settings)
-            effects = plan_all(context, loader.load(wanted, context.at), changes)
+            effects = plan_all(context, loader.load(wanted, context.at), changes, start=start)
             if any(effect.entry is not None for effect in effects):
                 writer = Writer(
                     transaction, loader.stored, self._db.settings, self._slots.vector_update

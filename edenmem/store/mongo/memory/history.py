@@ -132,6 +132,7 @@ def audit_document(entry: AuditEntry) -> Document:
         "reason": entry.reason,
         "status": entry.status,
         "undoes": optional_id(entry.undoes),
+        "place": entry.place,
         "salts": salts_of(entry),
         **({"erased": list(entry.erased)} if isinstance(entry, StoredEntry) else {}),
         "createdAt": entry.at,
@@ -172,6 +173,7 @@ def audit_from(document: Document) -> AuditEntry:
         reason=codec.text(document.get("reason")),
         status=codec.text(document.get("status")),
         undoes=codec.text_id(document.get("undoes")),
+        place=codec.number(document.get("place")),
     )
 
 

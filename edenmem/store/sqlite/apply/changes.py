@@ -82,10 +82,10 @@ def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[Ch
     """Apply a set in the caller's transaction."""
     at = to_ms(changes.at)
     writer = EffectWriter(connection, at)
-    results = []
+    results: list[ChangeResult] = []
     for batch in batches(changes.changes):
         loader = StateLoader(connection, needs(batch, automatic=changes.automatic))
-        effects = plan_all(changes, loader.state(at), batch)
+        effects = plan_all(changes, loader.state(at), batch, start=len(results))
         writer.write(effects, loader.numbers)
         results += [effect.result for effect in effects]
     return results

@@ -34,7 +34,7 @@ ENTRIES = Table(
     AuditEntry,
     "audit",
     "a",
-    "id change_set_id action target_type target_id agent_id reason undoes",
+    "id change_set_id action target_type target_id agent_id reason undoes place",
     times="at",
     others={
         "actor": as_json(Actor),
