@@ -132,13 +132,6 @@ def calls_from(stored: object) -> tuple[CallUsage, ...]:
     return tuple(_call_from(item) for item in items)
 
 
-def is_damaged_usage(stored: object) -> bool:
-    """Check whether `calls_from` has to drop or replace a value."""
-    if not isinstance(stored, list | tuple):
-        return stored is not None
-    return any(_sound_call(item) is None for item in stored)
-
-
 def _call_from(item: object) -> CallUsage:
     sound = _sound_call(item)
     if sound is not None:

@@ -426,30 +426,10 @@ NO_USAGE: list[Any] = [
 ]
 
 
-@damage(repaired=True)
-def an_endpoint_counted_nonsense(ward: Ward) -> Expected:
-    """Known failure 73: a session that can never be read, exported or forgotten again."""
-    ward.set("formation", ward.ids.applied, usage=NO_USAGE)
-    return {"usage": {ward.ids.applied}}
-
-
 @damage()
 def a_formation_failed(ward: Ward) -> Expected:
     ward.set("formation", ward.ids.claimed, status="failed", error="no answer")
     return {"failed": {ward.ids.claimed}}
-
-
-@damage("mongo")
-def messages_are_in_two_formations(ward: MongoWard) -> Expected:
-    formations = ward.database["memory2_formations"]
-    ward.drop_index("memory2_formations", "edenmem_formation_messages")
-    ward.drop_index("memory2_formations", "edenmem_formation_seq")
-    copy = formations.find_one({"_id": ObjectId(ward.ids.applied)})
-    copy["_id"] = ObjectId()
-    copy["message_ids"] = [ObjectId(ward.ids.message)]
-    formations.insert_one(copy)
-    dropped = {"edenmem_formation_messages", "edenmem_formation_seq"}
-    return {"messages-once": {ward.ids.message}, "indexes": dropped}
 
 
 @damage("mongo", repaired=True)

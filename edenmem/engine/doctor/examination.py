@@ -97,10 +97,6 @@ EXAMINATIONS = (
         memory.examine(RecordKind.FORMATION),
     ),
     Examination("migrations", frozenset({"migrations"}), surroundings.migrations),
-    Examination(
-        "shared messages", frozenset({"messages-once"}), surroundings.stored("messages-once")
-    ),
-    Examination("usage", frozenset({"usage"}), surroundings.stored("usage")),
     Examination("platform progress", frozenset({"progress"}), surroundings.stored("progress")),
     Examination("readings", frozenset({"unread", "read-twice"}), surroundings.readings),
     Examination("the former", frozenset({"former"}), surroundings.former),

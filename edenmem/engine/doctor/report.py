@@ -437,14 +437,6 @@ CATALOG: dict[str, Check] = {
             "repeat the interrupted command: edenmem migrate v1, edenmem migrate rollback RUN",
         ),
         Check(
-            "messages-once",
-            _WORK,
-            "each message is in one formation per agent",
-            _PROBLEM,
-            "Messages were formed, or would be, more than once.",
-            "edenmem fact list --session ID, and delete the duplicates",
-        ),
-        Check(
             "progress",
             _WORK,
             "the platform's progress covers all formed or erased messages",
@@ -478,15 +470,6 @@ CATALOG: dict[str, Check] = {
             _NOTE,
             "Memory of these messages may be stored in two wordings.",
             "edenmem fact list --session ID; see formation.former in 'edenmem help mongodb'",
-        ),
-        Check(
-            "usage",
-            _WORK,
-            "token counts are numbers",
-            _WARNING,
-            "An endpoint reported invalid token counts. They count as 0, so totals are too low.",
-            f"{_FIX} marks the calls as estimated",
-            fixable=True,
         ),
     )
 }

@@ -121,10 +121,6 @@ class DoctorSession:
                     )
                 ),
             ),
-            "usage": (
-                "store as 0, marked as estimated",
-                lambda found: Outcome(self._store.usage.repair_usage(found)),
-            ),
             "progress": (
                 "move the platform's cursor forward",
                 lambda found: Outcome(sum(map(self._store.formations.advance_cursor, _ids(found)))),

@@ -323,8 +323,6 @@ STORED: Mapping[str, Callable[[DoctorContext], Iterable[Finding]]] = {
     "contexts": lambda c: _of_agent(c, c.store.contexts.stray_contexts()),
     "vector-damage": lambda c: c.store.vectors.vector_faults(agent_id=c.agent_id),
     "duplicates": lambda c: c.store.memory.duplicate_facts(agent_id=c.agent_id),
-    "messages-once": lambda c: c.store.formations.find_shared_messages(agent_id=c.agent_id),
-    "usage": lambda c: c.store.usage.find_damaged_usage(agent_id=c.agent_id),
     "progress": lambda c: c.store.host.find_lost_progress(agent_id=c.agent_id),
 }
 

@@ -1,7 +1,7 @@
 """Store memory in MongoDB, in the platform's documents.
 
 May import: mongo.apply, mongo.core, mongo.erase, mongo.formations, mongo.host, mongo.indexes,
-mongo.memory, mongo.search, mongo.walk.
+mongo.memory, mongo.search, mongo.walk, protocol.
 """
 
 from edenmem.store.mongo.store import MongoStore

@@ -30,9 +30,10 @@ from edenmem.store.mongo.search.switches import MongoSwitches
 from edenmem.store.mongo.search.vectors import MongoVectors
 from edenmem.store.mongo.walk.statistics import MongoStatistics
 from edenmem.store.mongo.walk.walk import MongoWalk
+from edenmem.store.protocol.store import Store
 
 
-class MongoStore:
+class MongoStore(Store):
     """Memory in MongoDB; implements `edenmem.store.protocol.store.Store`.
 
     Safe to share between threads. Documents keep the platform's names and types, so a live database

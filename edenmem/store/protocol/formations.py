@@ -17,7 +17,6 @@ from edenmem.models.formation import (
     UsageEntry,
 )
 from edenmem.models.host import Message, Session
-from edenmem.models.integrity import Finding
 from edenmem.models.statistics import UsageOnDay
 
 
@@ -151,12 +150,6 @@ class Formations(Protocol):
         disagree; others by ``created_at``.
         """
 
-    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """Yield messages in several formations (``related``) of one agent.
-
-        The unique key prevents these.
-        """
-
 
 class Usage(Protocol):
     """The cost of model calls."""
@@ -171,12 +164,6 @@ class Usage(Protocol):
 
         Counts formations that began, and other work that ended, at or after ``since``.
         """
-
-    def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """Yield formations and usage entries with invalid counts."""
-
-    def repair_usage(self, findings: Sequence[Finding]) -> int:
-        """Overwrite invalid counts with the values they are read as; return how many changed."""
 
 
 class ColdSessions(Protocol):

@@ -1,4 +1,4 @@
-"""Protocol of a store: a record of capabilities.
+"""A store: a record of capabilities, each a protocol.
 
 Implemented by `edenmem.store.sqlite.SqliteStore` and `edenmem.store.mongo.MongoStore`, and verified
 by one contract suite. All methods block; async code of the engine calls them from threads, so a
@@ -11,7 +11,7 @@ Any method may raise `StoreError` if the database cannot be used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a command loads what it uses
     from edenmem.store.protocol.access import Tokens
@@ -29,92 +29,51 @@ if TYPE_CHECKING:  # a command loads what it uses
     from edenmem.store.protocol.walk import Walk
 
 
-class Store(Protocol):
+class Store:
     """Memory in a database; each attribute is one capability."""
 
-    @property
-    def database(self) -> Database:
-        """The database as a whole."""
-
-    @property
-    def host(self) -> Host:
-        """The platform's data: agents, accounts, sessions and messages."""
-
-    @property
-    def contexts(self) -> Contexts:
-        """Contexts that are cached with their sessions."""
-
-    @property
-    def tokens(self) -> Tokens:
-        """Access tokens of the server and their daily usage."""
-
-    @property
-    def memory(self) -> Memory:
-        """The current state of memory."""
-
-    @property
-    def history(self) -> History:
-        """The past states of memory."""
-
-    @property
-    def changes(self) -> Changes:
-        """The only way to change memory."""
-
-    @property
-    def propagation(self) -> Propagation:
-        """Versions of texts that are not yet propagated to other scopes."""
-
-    @property
-    def log(self) -> AuditLog:
-        """The log of changes."""
-
-    @property
-    def told(self) -> Told:
-        """Notes of what left the engine."""
-
-    @property
-    def formations(self) -> Formations:
-        """Formations, each moved between states in one atomic step."""
-
-    @property
-    def usage(self) -> Usage:
-        """The cost of model calls."""
-
-    @property
-    def cold(self) -> ColdSessions:
-        """Sessions without recent messages."""
-
-    @property
-    def search(self) -> Search:
-        """Candidates for search."""
-
-    @property
-    def vectors(self) -> Vectors:
-        """Vectors by embedding model."""
-
-    @property
-    def switches(self) -> ModelSwitches:
-        """Switches between embedding models, one at a time."""
-
-    @property
-    def indexes(self) -> Indexes:
-        """The indexes of the store."""
-
-    @property
-    def statistics(self) -> Statistics:
-        """Counts about memory; the only texts are those of single facts."""
-
-    @property
-    def walk(self) -> Walk:
-        """Everything stored, document by document."""
-
-    @property
-    def erasure(self) -> Erasure:
-        """Finds and removes traces."""
-
-    @property
-    def migrations(self) -> Migrations:
-        """The steps of the schema, and the ledger of data migrations."""
+    #: The database as a whole.
+    database: Database
+    #: The platform's data: agents, accounts, sessions and messages.
+    host: Host
+    #: Contexts that are cached with their sessions.
+    contexts: Contexts
+    #: Access tokens of the server and their daily usage.
+    tokens: Tokens
+    #: The current state of memory.
+    memory: Memory
+    #: The past states of memory.
+    history: History
+    #: The only way to change memory.
+    changes: Changes
+    #: Versions of texts that are not yet propagated to other scopes.
+    propagation: Propagation
+    #: The log of changes.
+    log: AuditLog
+    #: Notes of what left the engine.
+    told: Told
+    #: Formations, each moved between states in one atomic step.
+    formations: Formations
+    #: The cost of model calls.
+    usage: Usage
+    #: Sessions without recent messages.
+    cold: ColdSessions
+    #: Candidates for search.
+    search: Search
+    #: Vectors by embedding model.
+    vectors: Vectors
+    #: Switches between embedding models, one at a time.
+    switches: ModelSwitches
+    #: The indexes of the store.
+    indexes: Indexes
+    #: Counts about memory; the only texts are those of single facts.
+    statistics: Statistics
+    #: Everything stored, document by document.
+    walk: Walk
+    #: Finds and removes traces.
+    erasure: Erasure
+    #: The steps of the schema, and the ledger of data migrations.
+    migrations: Migrations
 
 
 def batched(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:

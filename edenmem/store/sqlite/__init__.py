@@ -1,7 +1,6 @@
 """Memory in one SQLite file, including full text and vectors.
 
-May import: sqlite.apply, sqlite.core, sqlite.erase, sqlite.formations, sqlite.host, sqlite.memory,
-sqlite.search, sqlite.walk.
+The parts are loaded by name. May import: protocol, sqlite.core.
 """
 
 from edenmem.store.sqlite.store import SqliteStore

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from edenmem.models.backup import RecordKind
-from edenmem.models.formation import CallUsage, calls_from, is_damaged_usage
+from edenmem.models.formation import CallUsage, calls_from
 from edenmem.models.statistics import sum_by_model
-from tests.engine.doctor.conftest import examine, fix, found
-from tests.support.damage import NO_USAGE, an_endpoint_counted_nonsense
+from tests.support.damage import NO_USAGE
 from tests.support.forgetting import forget
 from tests.support.ward import Ward
 
@@ -26,21 +25,17 @@ READ_AS = (
 
 def test_invalid_counts_are_read_as_estimated_zeros() -> None:
     assert calls_from(NO_USAGE) == READ_AS
-    assert is_damaged_usage(NO_USAGE)
     assert calls_from(None) == ()
-    assert not is_damaged_usage(None)
 
 
 def test_records_of_older_versions_are_valid() -> None:
     old = [{"task": "facts", "model": "m", "input_tokens": 9, "output_tokens": 2, "cost": None}]
     assert calls_from(old) == (CallUsage(task="facts", model="m", input_tokens=9, output_tokens=2),)
-    assert not is_damaged_usage(old)
 
 
 @pytest.mark.parametrize("stored", ["text", 7, {"task": "facts"}, True])
-def test_usage_that_is_not_a_list_is_damage(stored: Any) -> None:
+def test_usage_that_is_not_a_list_is_read_as_none(stored: Any) -> None:
     assert calls_from(stored) == ()
-    assert is_damaged_usage(stored)
 
 
 @pytest.mark.parametrize("usage", [NO_USAGE, [], "text"], ids=["nonsense", "nothing", "no list"])
@@ -63,13 +58,3 @@ def test_an_invalid_record_is_read_summed_exported_and_erased(ward: Ward, usage:
 
     report = forget(ward.store, session=ward.ids.chat)
     assert report.complete
-
-
-def test_a_repaired_record_has_the_values_it_was_read_as(ward: Ward) -> None:
-    an_endpoint_counted_nonsense(ward)
-    done, _ = fix(ward, "usage")
-    assert [(repair.check, repair.repaired) for repair in done.repairs] == [("usage", 1)]
-    formation = ward.store.formations.formation(ward.ids.applied)
-    assert formation is not None
-    assert formation.usage == READ_AS
-    assert found(examine(ward, "usage")) == {}

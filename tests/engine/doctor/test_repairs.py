@@ -31,7 +31,6 @@ WRITES = (
     "formations.move",
     "statistics.recount",
     "indexes.update_index",
-    "usage.repair_usage",
 )
 
 

@@ -126,7 +126,6 @@ def test_buffers_are_read_as_stored(store: Store, cast: Cast) -> None:
 def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
     assert not list(store.database.file_faults())
     assert not list(store.memory.duplicate_facts())
-    assert not list(store.formations.find_shared_messages())
     assert not list(store.vectors.vector_faults())
     assert not list(store.contexts.stray_contexts())
     assert not list(store.statistics.miscounts())

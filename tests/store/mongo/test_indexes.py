@@ -546,7 +546,6 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
             list(store.walk.documents([kind], selection))
         for look in (
             store.memory.duplicate_facts,
-            store.formations.find_shared_messages,
             store.vectors.vector_faults,
             store.host.find_lost_progress,
         ):
@@ -631,7 +630,7 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
         "scopes_of",
         "sessions_of",
     }
-    on_request = {"is_searchable", "find_damaged_usage", "repair_usage"}
+    on_request = {"is_searchable"}
     assert public - recorder.called - for_forgetting == on_request
     seen = list(watcher.seen)
     assert {collection for _, collection, _, _ in seen} >= {

@@ -16,6 +16,8 @@ null: to be checked). A note expires
 The first run checks all sessions. A lost note costs one check, nothing else.
 """
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -67,7 +69,6 @@ class MongoColdSessions:
         self._db = db
 
     def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
-        """See `ColdSessions.quiet_sessions`."""
         if rules is None:
             yield from self._all_quiet(before)
             return
@@ -78,7 +79,6 @@ class MongoColdSessions:
             yield from self._look_up(page, before, rules)
 
     def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
-        """See `ColdSessions.settle`."""
         key = {"_id": object_id(session_id), "seen": seen}
         return self._db.cold.update_one(key, {"$set": {"settled": rules}}) > 0
 

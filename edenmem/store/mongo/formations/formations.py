@@ -1,12 +1,13 @@
 """Store formations: claims on messages, their outcomes, and the session's progress."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Any
 
 import msgspec
 from bson import ObjectId
@@ -27,15 +28,13 @@ from edenmem.models.formation import (
     calls_from,
 )
 from edenmem.models.ids import as_utc
-from edenmem.models.integrity import Finding
 from edenmem.store.common.progress import proof_record
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.collections import FORMATIONS, MEMORY_INDEXES
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id, object_ids
 from edenmem.store.mongo.core.readiness import Readiness
-from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS, has_keys
+from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS
 from edenmem.store.mongo.formations.progress import (
     advance_cursor,
     find_backlog,
@@ -57,7 +56,6 @@ _LATEST = (("created_at", -1), ("_id", -1))
 
 #: For one session and agent: ordered by number, since the clocks of workers may disagree.
 _LATEST_OF_PAIR = (("session_id", -1), ("agent_id", -1), ("seq", -1))
-_MESSAGES_KEY = next(i for i in MEMORY_INDEXES if i.name == "edenmem_formation_messages")
 
 
 class MongoFormations:
@@ -78,21 +76,17 @@ class MongoFormations:
     def backlog(
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
     ) -> Backlog:
-        """See `Formations.backlog`."""
         return find_backlog(self._db, session_id, agent_id, limit=limit, reach=reach)
 
     def find_blocked(self, message_ids: Sequence[str]) -> set[str]:
-        """See `Formations.find_blocked`."""
         return find_blocked(self._db, message_ids)
 
     def proof(self, session_id: str, agent_id: str) -> set[str]:
-        """See `Formations.proof`."""
         return find_proof(self._db, session_id, agent_id)
 
     def note_proof(
         self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
     ) -> None:
-        """See `Formations.note_proof`."""
         pair = _pair(session_id, agent_id)
         seq = 0
         for document in self._db.formations.find(pair, {"trigger": 1, "seq": 1}):
@@ -107,7 +101,6 @@ class MongoFormations:
             self._db.formations.insert_one(formation_document(record))
 
     def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
-        """See `Formations.drop_proof`."""
         gone = {"$pullAll": {"superseded_message_ids": object_ids(message_ids)}}
         for document in self._db.formations.find(_pair(session_id, agent_id), {"trigger": 1}):
             if document.get("trigger") == Trigger.PLATFORM:
@@ -115,7 +108,6 @@ class MongoFormations:
         self._db.cold.update_one({"_id": object_id(session_id)}, {"$set": {"settled": None}})
 
     def platform_memory_at(self, *, since: datetime) -> datetime | None:
-        """See `Formations.platform_memory_at`."""
         # IDs contain the time of creation. Only edenmem writes the field "private".
         theirs: Filter = {
             "_id": {"$gte": ObjectId.from_datetime(since)},
@@ -132,17 +124,14 @@ class MongoFormations:
     def find_readings(
         self, *, agent_id: str | None = None, latest: int | None = None
     ) -> Iterator[Reading]:
-        """See `Formations.find_readings`."""
         return find_readings(self._db, agent_id=agent_id, latest=latest)
 
     def advance_cursor(self, session_id: str) -> bool:
-        """See `Formations.advance_cursor`."""
         return advance_cursor(self._db, session_id)
 
     # -- states ------------------------------------------------------------------------------
 
     def claim(self, formation: Formation) -> bool:
-        """See `Formations.claim`."""
         self._readiness.require()
         self._readiness.require_keys(CLAIM_KEYS)
         self._slots.storage()  # raises before a model is paid
@@ -177,14 +166,12 @@ class MongoFormations:
     def apply_formation(
         self, before: Formation, after: Formation, changes: ChangeSet
     ) -> list[ChangeResult] | None:
-        """See `Formations.apply_formation`."""
         results = self._changes.apply(changes)
         return results if self.move(before, after) else None
 
     # -- queries -----------------------------------------------------------------------------
 
     def formation(self, formation_id: str) -> Formation | None:
-        """See `Formations.formation`."""
         found = self._db.formations.find_one({"_id": object_id(formation_id)})
         return None if found is None else formation_from(found)
 
@@ -196,7 +183,6 @@ class MongoFormations:
         statuses: Sequence[FormationStatus] = (),
         limit: int | None = None,
     ) -> Iterator[Formation]:
-        """See `Formations.list_formations`."""
         filter: Filter = {}
         if session_id is not None:
             filter["session_id"] = object_id(session_id)
@@ -208,29 +194,6 @@ class MongoFormations:
         order = _LATEST_OF_PAIR if one_pair else _LATEST
         found = self._db.formations.find(filter, {"changes": 0}, sort=order)
         return islice(map(formation_from, found), limit)
-
-    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `Formations.find_shared_messages`."""
-        if has_keys(self._db.collection(FORMATIONS).indexes(), _MESSAGES_KEY):
-            return
-        match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
-        owner = {"agent": "$agent_id", "session": "$session_id", "message": "$message_ids"}
-        pipeline: list[dict[str, Any]] = [
-            {"$match": match},
-            {"$project": {"session_id": 1, "agent_id": 1, "message_ids": 1}},
-            {"$unwind": "$message_ids"},
-            {"$group": {"_id": owner, "in": {"$push": "$_id"}, "count": {"$sum": 1}}},
-            {"$match": {"count": {"$gt": 1}}},
-        ]
-        for group in self._db.formations.aggregate(pipeline):
-            formations = tuple(sorted(str(key) for key in group["in"]))
-            yield Finding(
-                target_type="message",
-                target_id=str(group["_id"]["message"]),
-                detail=f"is in the formations {', '.join(formations)}",
-                agent_id=str(group["_id"]["agent"]),
-                related=formations,
-            )
 
 
 def _pair(session_id: str, agent_id: str) -> Filter:

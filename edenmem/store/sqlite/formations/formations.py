@@ -27,7 +27,6 @@ from edenmem.models.formation import (
     Trigger,
     calls_from,
 )
-from edenmem.models.integrity import Finding
 from edenmem.store.common.progress import proof_record
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.apply.changes import apply_changes
@@ -290,6 +289,3 @@ class Formations(Part):
                 return
             last = (rows[-1][place], rows[-1][0])
             left = None if left is None else left - size
-
-    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        return iter(())

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -14,10 +14,7 @@ import msgspec
 from edenmem.models.formation import (
     COUNT_END,
     UsageEntry,
-    calls_from,
-    is_damaged_usage,
 )
-from edenmem.models.integrity import Finding
 from edenmem.models.statistics import UsageOnDay
 from edenmem.store.sqlite.core.codec import EVER, day_of, to_ms
 from edenmem.store.sqlite.core.part import Part
@@ -51,8 +48,6 @@ _SUMS = f"""
     WHERE call.type = 'object'
     GROUP BY 1, 2 ORDER BY 1, 2
 """
-#: Target of a finding → table of its calls.
-_PLACES = {"formation": ("formations", "usage"), "usage": ("usage_entries", "calls")}
 
 
 def decode_calls(text: str) -> object:
@@ -103,36 +98,3 @@ class Usage(Part):
             )
             for day, model, calls, read, written, cost, unpriced, estimated in rows
         ]
-
-    def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        for kind, (table, column) in _PLACES.items():
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"SELECT id, agent_id, {column} FROM {table}"
-                    " WHERE coalesce(agent_id = ?, 1) ORDER BY id",
-                    (agent_id,),
-                ).fetchall()
-            for id, owner, stored in rows:
-                if is_damaged_usage(decode_calls(stored)):
-                    yield Finding(
-                        target_type=kind,
-                        target_id=id,
-                        detail="has invalid token counts",
-                        agent_id=owner,
-                    )
-
-    def repair_usage(self, findings: Sequence[Finding]) -> int:
-        repaired = 0
-        with self._db.writing() as connection:
-            for finding in findings:
-                table, column = _PLACES[finding.target_type]
-                row = connection.execute(
-                    f"SELECT {column} FROM {table} WHERE id = ?", (finding.target_id,)
-                ).fetchone()
-                stored = None if row is None else decode_calls(row[0])
-                if is_damaged_usage(stored):
-                    calls = msgspec.json.encode(calls_from(stored)).decode()
-                    repaired += connection.execute(
-                        f"UPDATE {table} SET {column} = ? WHERE id = ?", (calls, finding.target_id)
-                    ).rowcount
-        return repaired
