@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection as PymongoCollection
-from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import (
@@ -400,12 +400,12 @@ def test_the_tests_server_is_as_strict_as_mongod(mongo: MongoStore) -> None:
 
 def test_endless_conflicts_are_an_error(mongo: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fact = add_fact(mongo, SCOPE, "one")
-    monkeypatch.setattr(applying.Writer, "write", _raise_stale)
-    with pytest.raises(ConflictError, match="gave up after 3 conflicting writes to facts"):
+    monkeypatch.setattr(applying.Writer, "write", _raise_duplicate)
+    with pytest.raises(ConflictError, match="gave up after 3 conflicting writes"):
         mongo.changes.apply(
             change_set(RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
         )
 
 
-def _raise_stale(*_: Any) -> None:
-    raise applying.Stale("facts")
+def _raise_duplicate(*_: Any) -> None:
+    raise DuplicateKeyError("of another process")

@@ -35,7 +35,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.memory import FailedDrafts
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.apply.state import Loader
-from edenmem.store.mongo.apply.writer import Stale, Writer
+from edenmem.store.mongo.apply.writer import Writer
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Index
@@ -105,26 +105,20 @@ class MongoChanges:
             loader = Loader(transaction, self._db.settings)
             effects = plan_all(context, loader.load(wanted, context.at), changes, start=start)
             if any(effect.entry is not None for effect in effects):
-                writer = Writer(
-                    transaction, loader.stored, self._db.settings, self._slots.vector_update
-                )
-                writer.write(effects)
+                Writer(transaction, self._db.settings, self._slots.vector_update).write(effects)
             else:
                 transaction.abandon()
             return effects
 
-        place = index = ""
+        index = ""
         for _ in range(_TRIES):
             try:
                 return self._transactions.run(body)
-            except Stale as stale:
-                place, index = f" to {stale}", ""
-                continue
             except driver.DuplicateKeyError as error:
                 index = index_in(error.details or {})
             except driver.BulkWriteError as error:
                 index = index_in(self._duplicate_in(error))
-            place = f" on {index}" if index else ""
+        place = f" on {index}" if index else ""
         raise self._readiness.explain_refusal(index) or ConflictError(
             f"gave up after {_TRIES} conflicting writes{place}", hint="run the command again"
         )

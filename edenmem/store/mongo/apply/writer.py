@@ -1,13 +1,16 @@
-"""Write the effects of changes: only fields that differ, only in documents as they were read."""
+"""Write the effects of changes: only fields that differ.
+
+The snapshot of the transaction guarantees that documents are as they were read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from pymongo import DeleteOne, InsertOne, UpdateMany, UpdateOne
+from pymongo import DeleteOne, InsertOne, UpdateOne
 
 from edenmem.memory import Effect, Origin, Write
 from edenmem.models.changes import RestoreReflection, RevertConsolidation
@@ -38,27 +41,8 @@ from edenmem.store.mongo.memory.history import audit_document, history_document
 #: Maps a vector, its model and its text's hash to the fields of a fact to set and to unset.
 VectorUpdate = Callable[[bytes | None, str | None, str], tuple[Document, Document]]
 
-#: The fields that absorbing or releasing a reflection changes.
-_FLAGS = frozenset({"absorbed", "absorbed_at", "consolidated_into"})
 #: The only fields that a change writes to an existing account.
 _TOGGLES = ("user_memory_enabled", "agent_memory_enabled")
-
-
-class _Flags(msgspec.Struct):
-    """One update of the same flags on several reflections."""
-
-    update: Document
-    absorbed: bool
-    ids: list[Any]
-
-    def operation(self) -> UpdateMany:
-        """Return the update, limited to reflections with the previous flag."""
-        flag = True if self.absorbed else {"$ne": True}
-        return UpdateMany({"_id": {"$in": self.ids}, "absorbed": flag}, self.update)
-
-
-class Stale(Exception):
-    """A document differs from the one planned with, although it was read in the same snapshot."""
 
 
 class Writer:
@@ -66,7 +50,6 @@ class Writer:
 
     Args:
         transaction: The transaction to write in.
-        stored: The documents from which the effects were planned; see `Loader.stored`.
         settings: The names of the host's collections.
         vector_update: Selects the fields for a vector.
     """
@@ -74,12 +57,10 @@ class Writer:
     def __init__(
         self,
         transaction: Transaction,
-        stored: Mapping[tuple[str, str], Document],
         settings: StoreSettings,
         vector_update: VectorUpdate,
     ) -> None:
         self._transaction = transaction
-        self._stored = dict(stored)
         self._settings = settings
         self._vector_update = vector_update
         self._now = utc_now()
@@ -90,19 +71,12 @@ class Writer:
         self._repaired: dict[Scope, None] = {}
 
     def write(self, effects: Sequence[Effect]) -> None:
-        """Write the effects and their audit entries.
-
-        Raises:
-            Stale: a document has changed.
-        """
+        """Write the effects and their audit entries."""
         for effect in effects:
             if effect.entry is not None:
                 self._plan(effect)
-        for collection, planned in self._operations.items():
-            operations = [o.operation() if isinstance(o, _Flags) else o for o in planned]
-            matched = sum(len(o.ids) if isinstance(o, _Flags) else 1 for o in planned)
-            if self._transaction.write(collection, operations) != matched:
-                raise Stale(collection)
+        for collection, operations in self._operations.items():
+            self._transaction.write(collection, operations)
         self._write_buffers()
 
     def _plan(self, effect: Effect) -> None:
@@ -130,11 +104,6 @@ class Writer:
             update["$unset"] = unset
         self._do(collection, UpdateOne(key, update))
 
-    def _unchanged(self, kind: str, key: str, fields: Sequence[str]) -> Filter:
-        """Return a filter for a stored document by some of its fields."""
-        document = self._stored.get((kind, key), {})
-        return {name: {"$eq": document.get(name)} for name in fields}
-
     # -- documents ---------------------------------------------------------------------------
 
     def _document(self, write: Write, effect: Effect) -> None:
@@ -158,8 +127,6 @@ class Writer:
     def _fact(self, write: Write, effect: Effect) -> None:
         old, new = write.old, write.new
         key = {"_id": object_id(write.model.id)}
-        if isinstance(old, Fact):
-            key |= self._unchanged("fact", old.id, ("version",))
         if not isinstance(new, Fact):
             self._do(names.FACTS, DeleteOne(key))
             return
@@ -169,7 +136,6 @@ class Writer:
             vector, _ = self._vector_update(new.embedding, new.embedding_model, new.hash)
             life = {"life": effect.life} if effect.life else {}
             self._do(names.FACTS, InsertOne({**fields, **vector, **mark, **life}))
-            self._stored["fact", new.id] = {**fields, **mark, **life}
             return
         before = codec.fact_document(_bare(old), at=self._now, storage="array")
         changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
@@ -180,39 +146,21 @@ class Writer:
             vector, unset = self._vector_update(new.embedding, new.embedding_model, new.hash)
             changed |= vector
         self._update(names.FACTS, key, {**changed, **mark}, {**gone, **unset})
-        self._stored["fact", new.id] = {**self._stored["fact", new.id], **changed, **mark}
 
     def _reflection(self, write: Write) -> None:
         old, new = write.old, write.new
         key = {"_id": object_id(write.model.id)}
-        if isinstance(old, Reflection):
-            key |= self._unchanged("reflection", old.id, ("version", "absorbed"))
         if not isinstance(new, Reflection):
             self._do(names.REFLECTIONS, DeleteOne(key))
             return
         fields = codec.reflection_document(new, at=self._now)
         if not isinstance(old, Reflection):
             self._do(names.REFLECTIONS, InsertOne(fields))
-            self._stored["reflection", new.id] = fields
             return
         before = codec.reflection_document(old, at=self._now)
         changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
         gone: Document = {name: "" for name in before if name not in fields}
-        if changed and not gone and changed.keys() <= _FLAGS:
-            self._flag(old, changed)
-        else:
-            self._update(names.REFLECTIONS, key, changed, gone)
-        self._stored["reflection", new.id] = {**self._stored["reflection", new.id], **changed}
-
-    def _flag(self, old: Reflection, flags: Document) -> None:
-        """Set flags on a reflection, merged into the previous update where possible."""
-        operations = self._operations.setdefault(names.REFLECTIONS, [])
-        last = operations[-1] if operations else None
-        update = {"$set": {**flags, "updatedAt": self._now}}
-        if isinstance(last, _Flags) and (last.update, last.absorbed) == (update, old.absorbed):
-            last.ids.append(object_id(old.id))
-        else:
-            operations.append(_Flags(update, old.absorbed, [object_id(old.id)]))
+        self._update(names.REFLECTIONS, key, changed, gone)
 
     def _text(self, write: Write, origin: Origin | None) -> None:
         old, new = write.old, write.new
@@ -226,8 +174,6 @@ class Writer:
                 "updated_at": new.updated_at,
                 **_mark(origin, new.version, self._now),
             }
-            if self._stored.get(("consolidation", new.id), {}).get("failed_drafts"):
-                fields["failed_drafts"] = None
         if new.last_consolidated_at != getattr(old, "last_consolidated_at", None):
             fields["last_consolidated_at"] = new.last_consolidated_at
         pending = getattr(old, "unpropagated_versions", ())
@@ -247,23 +193,19 @@ class Writer:
                 **fields,
             }
             self._do(names.CONSOLIDATED, InsertOne(document))
-            self._stored["consolidation", new.id] = document
         else:
-            key |= self._unchanged("consolidation", new.id, ("version", "consolidated_content"))
-            self._update(names.CONSOLIDATED, key, fields)
-            stored = self._stored["consolidation", new.id]
-            self._stored["consolidation", new.id] = {**stored, **fields}
+            drafts = {"failed_drafts": ""} if origin is not None else None
+            self._update(names.CONSOLIDATED, key, fields, drafts)
 
     def _policy(self, write: Write) -> None:
         model, new = write.model, write.new
         assert isinstance(model, Policy)
         scope = model.home
-        key = {"_id": policy_id(scope), **self._unchanged("policy", scope.key, ("version",))}
+        key = {"_id": policy_id(scope)}
         if not isinstance(new, Policy):
             # The document stays: it counts the scope's revisions.
             gone = dict.fromkeys((*codec.POLICY_FIELDS, "version", "updated_at"), "")
             self._update(names.POLICIES, key, {}, gone)
-            self._stored["policy", scope.key] = {}
             return
         fields = {
             **owner_fields(scope),
@@ -273,22 +215,19 @@ class Writer:
             "updated_at": new.updated_at,
         }
         self._update(names.POLICIES, key, fields)
-        self._stored["policy", scope.key] = fields
 
     def _account(self, write: Write, effect: Effect) -> None:
-        collection, model = self._settings.users_collection, write.model
-        kind = write.kind
-        if write.old is None:
-            assert write.new is not None
-            document = _account_document(write.new)
-            self._do(collection, InsertOne(document))
-            self._stored[kind, model.id] = document
-            return
-        key = {"_id": object_id(model.id)}
-        if write.new is None:
-            as_stored = self._unchanged(kind, model.id, ("username", "updatedAt"))
-            self._do(collection, DeleteOne({**key, **as_stored}))
-            return
+        collection, key = self._settings.users_collection, {"_id": object_id(write.model.id)}
+        match write.old, write.new:
+            case None, Agent() as agent:
+                self._do(collection, InsertOne(host_codec.agent_document(agent)))
+                return
+            case None, User() as user:
+                self._do(collection, InsertOne(host_codec.user_document(user)))
+                return
+            case _, None:
+                self._do(collection, DeleteOne(key))
+                return
         # Also written where a missing toggle has the requested meaning.
         toggles = {name: getattr(effect.change, name, None) for name in _TOGGLES}
         fields = {name: on for name, on in toggles.items() if on is not None}
@@ -372,10 +311,3 @@ def _mark(origin: Origin | None, version: int, at: datetime) -> Document:
     return codec.mark(
         origin.change_id, version, at=origin.at or at, action=origin.action, actor=origin.actor
     )
-
-
-def _account_document(account: object) -> Document:
-    if isinstance(account, Agent):
-        return host_codec.agent_document(account)
-    assert isinstance(account, User)
-    return host_codec.user_document(account)
