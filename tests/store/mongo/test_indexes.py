@@ -598,7 +598,7 @@ class Recorder(InterposedStore):
 
 def _protocol_of(part: str) -> Any:
     """The public methods of a part of the store."""
-    name = getattr(Store, part).fget.__annotations__["return"]
+    name = Store.__annotations__[part]
     for module in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}."):
         found = getattr(importlib.import_module(module.name), name, None)
         if found is not None:
