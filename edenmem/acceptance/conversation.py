@@ -10,12 +10,14 @@ from typing import Literal
 import msgspec
 
 from edenmem.acceptance.secrets import named_values
-from edenmem.acceptance.texts import fold, named_words, numbers_in, stems_of, words_of
+from edenmem.acceptance.texts import contains, fold, named_words, numbers_in, stems_of, words_of
 
 Author = Literal["person", "agent", "other agent", "tool"]
 
 #: A tool's line inside an agent's message, as only the transcript writes it.
 TOOL_LINE = re.compile(r"\s*tool \S.*?->")
+#: What models write where they leave out a part of a quote.
+_GAP = re.compile(r"\s*(?:\.\.\.|…|\[…\]|\[\.\.\.\])\s*")
 
 
 class SourceMessage(msgspec.Struct, frozen=True, dict=True):
@@ -41,12 +43,6 @@ class SourceMessage(msgspec.Struct, frozen=True, dict=True):
     def folded(self) -> str:
         """Return the text in the form in which quotes are compared."""
         return fold(self.text)
-
-    @cached_property
-    def own_words(self) -> str:
-        """Return the folded text of the writer, without the tool lines of an agent's message."""
-        lines = self.text.splitlines()
-        return fold("\n".join(line for line in lines if not TOOL_LINE.match(line)))
 
     @cached_property
     def numbers(self) -> frozenset[str]:
@@ -100,6 +96,19 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
     def secrets(self) -> frozenset[str]:
         """Return the values that messages call a password, a code or the like."""
         return frozenset(value for each in self.messages for value in named_values(each.text))
+
+    def locate(self, quote: str, cited: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the numbers of the messages to cite: those cited, and the message with the quote.
+
+        A cited message is preferred to another one. Empty if no offered message has the quote.
+        """
+        parts = [folded for part in _GAP.split(quote) if (folded := fold(part))]
+        known = tuple(number for number in cited if number in self.by_number)
+        for message in (*map(self.by_number.__getitem__, known), *self.messages):
+            if parts and all(contains(message.folded, part) for part in parts):
+                found = () if message.number in known else (message.number,)
+                return tuple(sorted((*known, *found))) if found else known
+        return ()
 
     def around(self, numbers: tuple[int, ...], distance: int) -> tuple[SourceMessage, ...]:
         """Return the messages with these numbers and their neighbors up to ``distance`` away."""

@@ -114,11 +114,22 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         content: The text to keep: "the user" is replaced by the name where one person speaks.
         sources: The messages that support it, corrected where the quote is in another one.
+        quote: The passage that the model gave for it.
         violations: The broken rules; an item with one is refused.
         doubts: What code could not confirm; the item is verified, and marked if a doubt remains.
+        note: What the verification did.
+        failure: The message of the error that prevented a verification.
     """
 
     content: str
     sources: tuple[int, ...] = ()
+    quote: str = ""
     violations: tuple[Finding, ...] = ()
     doubts: tuple[Finding, ...] = ()
+    note: str = ""
+    failure: str = ""
+
+    @property
+    def unconfirmed(self) -> str:
+        """Return the remaining doubts as one text; empty without any."""
+        return "; ".join(each.reason for each in self.doubts)

@@ -10,13 +10,11 @@ import re
 
 from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.texts import (
-    contains,
     fold,
     is_unspaced,
     name_stem,
     named_words,
     runs_of_three,
-    stem_of,
     without_quotes,
     words_of,
 )
@@ -69,7 +67,6 @@ _PRONOUN = pattern("form.pronoun")
 _THE_USER = pattern("form.the_user")
 #: What a sentence without its subject begins with.
 _NO_SUBJECT = pattern("form.no_subject")
-_CONNECTIVE = pattern("form.connective")
 
 
 def find_junk(text: str) -> str | None:
@@ -156,8 +153,6 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
         return "is an exclamation; state a fact"
     if written := _first_person(bare, names):
         return f"says '{written}'; name the person instead"
-    if _is_piece(candidate, names, evidence):
-        return "is copied from a message and names no subject; say who or what"
     if (match := _THE_USER.search(bare)) and not _write_of_users(evidence):
         return f"says '{match.group()}'; give the person's name"
     start = bare.lstrip(" -•*")
@@ -167,12 +162,8 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
         has_subject = fold(match.group()) in _IMPERSONAL and named_words(rest)
         if not is_named and not has_subject:
             return f"begins with '{match.group()}'; name the person or thing instead"
-    first = fold(start.partition(" ")[0])
-    if first not in names:
-        if match := _NO_SUBJECT.match(start):
-            return f"begins with '{match.group()}' and has no subject; say who or what"
-        if (match := _CONNECTIVE.match(start)) and start[0].islower():
-            return f"begins with '{match.group()}', as part of a sentence; write a whole statement"
+    if fold(start.partition(" ")[0]) not in names and (match := _NO_SUBJECT.match(start)):
+        return f"begins with '{match.group()}' and has no subject; say who or what"
     if _names_nothing(candidate, evidence):
         return "names no person or thing; say who or what"
     return _find_fragment(text, names)
@@ -198,46 +189,6 @@ def _names_nothing(candidate: Candidate, evidence: Evidence) -> bool:
     if words[0] in evidence.talk.words and (not text.isascii() or _VERB.match(words[1])):
         return False
     return evidence.name_stems.isdisjoint(map(name_stem, words))
-
-
-#: Maximum length in words of a piece of a message, and minimum share of words from it.
-_PIECE_WORDS, _PIECE_SHARE = 6, 0.75
-
-
-def _is_piece(candidate: Candidate, names: frozenset[str], evidence: Evidence) -> bool:
-    """Return whether a text is a message or a piece of one, and names no person or thing.
-
-    A text that begins with a name from the conversation has a subject, and an English text with a
-    verb may have one ("sofia hates olives").
-    """
-    text, words = candidate.content, words_of(candidate.content)
-    if not names.isdisjoint(words) or (text.isascii() and _VERB.search(text.partition(" ")[2])):
-        return False
-    if words[:1] and words[0] in evidence.talk.capitalized:
-        return False
-    return _is_copied(text, evidence) or _is_clipped(candidate, words, evidence)
-
-
-def _is_copied(text: str, evidence: Evidence) -> bool:
-    """Return whether a text repeats a message word for word, without a name or number."""
-    folded = fold(text)
-    if any(not each.is_first for each in named_words(text)) or any(map(str.isdigit, folded)):
-        return False
-    is_named = any(name in folded for name in evidence.names)  # between signs without spaces
-    return contains(evidence.talk.folded, folded) and not is_named
-
-
-def _is_clipped(candidate: Candidate, words: list[str], evidence: Evidence) -> bool:
-    """Return whether a short text about a user is made of the words of its messages.
-
-    Scripts without capital letters do not show their names, so texts in them pass.
-    """
-    text = candidate.content
-    if candidate.scope != "user" or len(words) > _PIECE_WORDS or text.upper() == text.lower():
-        return False
-    cited = evidence.talk.around(candidate.sources, 0)
-    stems = {stem_of(word) for message in cited for word in words_of(message.text)}
-    return sum(stem_of(word) in stems for word in words) >= _PIECE_SHARE * len(words)
 
 
 #: Subjects that a named thing may follow: "It is Anna who …", "This book is …".

@@ -9,7 +9,6 @@ import msgspec
 from edenmem.acceptance import form, orders, secrets
 from edenmem.acceptance.doubts import Item, find_doubts
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
-from edenmem.acceptance.quotes import locate
 from edenmem.acceptance.texts import contains, fold, words_of
 
 #: Length in words of a label in a text.
@@ -37,12 +36,13 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
     sources, refusal, doubts = _check_sources(candidate, evidence)
     if refusal:
         violations.append(refusal)
+    judgment = Judgment(content=content, sources=sources, quote=candidate.quote)
     if violations:
-        return Judgment(content=content, sources=sources, violations=tuple(violations))
+        return msgspec.structs.replace(judgment, violations=tuple(violations))
     item = Item(candidate=candidate, evidence=evidence, sources=sources)
     if candidate.scope == "agent" and (name := find_user_named(candidate.content, evidence)):
         doubts.append(Finding("privacy", f"names '{name}' in memory that every user reads"))
-    return Judgment(content=content, sources=sources, doubts=(*doubts, *find_doubts(item)))
+    return msgspec.structs.replace(judgment, doubts=(*doubts, *find_doubts(item)))
 
 
 def accept(candidate: Candidate) -> Judgment:
@@ -50,7 +50,9 @@ def accept(candidate: Candidate) -> Judgment:
     content = candidate.content
     junk = None if content.strip() and not form.has_fence(content) else form.find_junk(content)
     violations = (Finding("statement", junk),) if junk else ()
-    return Judgment(content=content, sources=candidate.sources, violations=violations)
+    return Judgment(
+        content=content, sources=candidate.sources, quote=candidate.quote, violations=violations
+    )
 
 
 def object_to(content: str, *, takes_orders: bool = False, is_statement: bool = True) -> str | None:
@@ -120,7 +122,7 @@ def _check_sources(
     doubts: list[Finding] = []
     sources = known
     if candidate.kind == "fact":
-        located = locate(candidate.quote, known, talk)
+        located = talk.locate(candidate.quote, known)
         sources = located or known
         if not located:
             reason = "the quote is not in the messages" if candidate.quote else "has no quote"

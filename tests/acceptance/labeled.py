@@ -29,9 +29,9 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.acceptance.conversation import Conversation, SourceMessage
-from edenmem.acceptance.evidence import Candidate, Evidence
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
 from edenmem.acceptance.rules import judge
-from edenmem.engine.formation.review import Review, settle
+from edenmem.engine.formation.review import settle
 from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
@@ -110,16 +110,9 @@ def candidate_of(item: Item) -> Candidate:
     )
 
 
-def first_review(item: Item) -> Review:
+def first_review(item: Item) -> Judgment:
     """Return what code says about an item before it is verified."""
-    judgment = judge(candidate_of(item), read_evidence(item))
-    return Review(
-        content=judgment.content,
-        sources=judgment.sources,
-        quote=item.quote,
-        violations=judgment.violations,
-        doubts=judgment.doubts,
-    )
+    return judge(candidate_of(item), read_evidence(item))
 
 
 def read_evidence(item: Item) -> Evidence:
@@ -165,7 +158,7 @@ def outcome(item: Item, verify: Verify) -> Outcome:
     return Outcome(item, _state(last, item), rules, True)
 
 
-def _state(review: Review, item: Item) -> str:
+def _state(review: Judgment, item: Item) -> str:
     if review.violations:
         return "refused"
     if review.doubts:

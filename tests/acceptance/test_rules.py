@@ -134,13 +134,8 @@ def test_a_copied_sentence_needs_a_subject() -> None:
     """A local model copied whole messages; the second sentence spoke of "my sister"."""
     text = "No idea yet about the worktop. My sister Leela has the spare key, in case I am out."
     assert "name the person" in refusals(ask(text, said(f"anna: {text}")))
-    for line in ("toujours à vélo, jamais en voiture", "احجز خدمة الكرسي", "只记结论"):
-        assert ask(line, said(f"anna: {line}")).violations, line
     named = "Anna fährt immer mit dem Rad."
     assert not ask(named, said(f"anna: {named}")).violations
-    short = ("Везе цимбали своїм бусом.", "14 noptiere din stejar.", "Erst ab Mittag.")
-    for line in short:
-        assert ask(line, said(f"anna: {line.lower()}"), scope="user").violations, line
     for line in ("sofia hates olives", "Sofia déteste les olives"):
         assert not ask(f"S{line[1:]}.", said(f"anna: {line}"), scope="user").violations, line
     harbor = "The harbor opens at 9."  # for everybody, it need not name a person

@@ -19,7 +19,7 @@ import msgspec
 
 from edenmem.acceptance.doubts import additions
 from edenmem.acceptance.rules import find_user_named, object_to
-from edenmem.engine.formation.formation_input import Material, NewFact
+from edenmem.engine.formation.formation_input import Material, NewItem
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.engine.runtime.concurrency import in_thread
@@ -59,7 +59,7 @@ class ComparedFact(msgspec.Struct, frozen=True):
     """A new fact with its vector and its neighbors."""
 
     number: int
-    new: NewFact
+    new: NewItem
     vector: bytes | None
     neighbors: tuple[Neighbor, ...] = ()
 
@@ -179,7 +179,7 @@ class Deduplicator:
             dimensions=dimensions,
         )
 
-    async def plan(self, asker: Asker, material: Material, facts: Sequence[NewFact]) -> Plan:
+    async def plan(self, asker: Asker, material: Material, facts: Sequence[NewItem]) -> Plan:
         """Return the changes that bring ``facts`` into memory.
 
         Raises:
@@ -205,12 +205,12 @@ class Deduplicator:
             changes.extend(self._changes(item, verdict, revised, material))
         return Plan(tuple(changes), tuple(decisions))
 
-    def find_known(self, facts: Sequence[NewFact], quotas: ScopeQuotas) -> dict[NewFact, Fact]:
+    def find_known(self, facts: Sequence[NewItem], quotas: ScopeQuotas) -> dict[NewItem, Fact]:
         """Return the facts whose text already exists in their scope or under another account.
 
         Blocks.
         """
-        known: dict[NewFact, Fact] = {}
+        known: dict[NewItem, Fact] = {}
         for scope, group in _by_scope(facts).items():
             hashes = {content_hash(fact.content): fact for fact in group}
             for each in (scope, *quotas.of(scope).others):
@@ -231,7 +231,7 @@ class Deduplicator:
         return list(answer.vectors)
 
     async def _compare(
-        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], quotas: ScopeQuotas
+        self, facts: Sequence[NewItem], vectors: Sequence[bytes | None], quotas: ScopeQuotas
     ) -> list[ComparedFact]:
         """Return each fact with its nearest neighbors, numbered across the prompt."""
         near = await self._near(facts, vectors, quotas)
@@ -251,14 +251,14 @@ class Deduplicator:
         return compared
 
     async def _near(
-        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], quotas: ScopeQuotas
-    ) -> dict[NewFact, list[Fact]]:
+        self, facts: Sequence[NewItem], vectors: Sequence[bytes | None], quotas: ScopeQuotas
+    ) -> dict[NewItem, list[Fact]]:
         if self._embedder is None or not self._settings.dedup:
             return {}
         model, now = self._embedder.model, self._clock()
         vector_of = dict(zip(facts, vectors, strict=True))
 
-        def search(scope: Scope, group: Sequence[NewFact]) -> dict[NewFact, list[Fact]]:
+        def search(scope: Scope, group: Sequence[NewItem]) -> dict[NewItem, list[Fact]]:
             queries = [vector for fact in group if (vector := vector_of[fact]) is not None]
             scopes = quotas.of(scope).changeable
             with self._store.database.snapshot():
@@ -279,7 +279,7 @@ class Deduplicator:
             }
 
         searches = (in_thread(search, scope, group) for scope, group in _by_scope(facts).items())
-        merged: dict[NewFact, list[Fact]] = {}
+        merged: dict[NewItem, list[Fact]] = {}
         for found in await asyncio.gather(*searches):
             merged.update(found)
         return merged
@@ -380,7 +380,7 @@ class Deduplicator:
         return [added]
 
 
-def _object(material: Material, new: NewFact, target: Fact, text: str) -> str:
+def _object(material: Material, new: NewItem, target: Fact, text: str) -> str:
     """Return why a merged text may not be remembered. It is not rewritten: both facts stay."""
     known = (target.content, new.content)
     takes_orders = material.quotas.of(new.scope).takes_orders
@@ -390,7 +390,7 @@ def _object(material: Material, new: NewFact, target: Fact, text: str) -> str:
     return problem or additions(text, known, material.evidence) or ""
 
 
-def _decision(fact: NewFact, verdict: Verdict) -> Decision:
+def _decision(fact: NewItem, verdict: Verdict) -> Decision:
     return Decision(
         content=fact.content,
         action=verdict.action,
@@ -401,18 +401,18 @@ def _decision(fact: NewFact, verdict: Verdict) -> Decision:
     )
 
 
-def decide_known(known: Mapping[NewFact, Fact]) -> list[Decision]:
+def decide_known(known: Mapping[NewItem, Fact]) -> list[Decision]:
     """Return the decisions about facts whose text already exists."""
     return [
         _decision(new, Verdict("NONE", "known word for word", fact)) for new, fact in known.items()
     ]
 
 
-def _reason(fact: NewFact, verdict: Verdict) -> str:
+def _reason(fact: NewItem, verdict: Verdict) -> str:
     return "; ".join(filter(None, (verdict.reason, fact.note)))
 
 
-def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
+def _keep_private(new: NewItem, existing: Fact, at: datetime) -> list[Change]:
     """Mark a known fact as private if it is now said in confidence."""
     if not new.private or existing.private:
         return []
@@ -428,7 +428,7 @@ def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
     ]
 
 
-def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Change]:
+def _keep_sources(new: NewItem, existing: Fact, material: Material) -> list[Change]:
     """Add the new sources to a fact that is known under another account, or that would expire.
 
     It does not expire then: it was said again, without a time of expiry.
@@ -457,8 +457,8 @@ def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Chan
     ]
 
 
-def _by_scope(facts: Sequence[NewFact]) -> dict[Scope, list[NewFact]]:
-    groups: dict[Scope, list[NewFact]] = {}
+def _by_scope(facts: Sequence[NewItem]) -> dict[Scope, list[NewItem]]:
+    groups: dict[Scope, list[NewItem]] = {}
     for fact in facts:
         groups.setdefault(fact.scope, []).append(fact)
     return groups

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from edenmem.acceptance.conversation import SourceMessage
-from edenmem.acceptance.evidence import Candidate, Evidence
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
 from edenmem.acceptance.form import has_fence
-from edenmem.acceptance.rules import find_user_named
+from edenmem.acceptance.rules import accept, find_user_named, judge
 from edenmem.acceptance.texts import contains, fold
-from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
+from edenmem.engine.formation.formation_input import Kind, Material, NewItem
 from edenmem.engine.formation.quotas import ScopeQuota
-from edenmem.engine.formation.review import Review, assess, verify
+from edenmem.engine.formation.review import reject, verify
 from edenmem.engine.runtime.answers import (
     ExtractedFact,
     FactsAnswer,
@@ -25,8 +26,7 @@ from edenmem.engine.runtime.answers import (
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker, render_own_words
 from edenmem.models.formation import Decision
-from edenmem.models.memory import content_hash
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import ScopeKind
 from edenmem.settings.schema import FormationSettings
 from edenmem.text import flat
 
@@ -35,173 +35,195 @@ SCOPE, LIMIT, KNOWN = "scope", "limit", "known"
 #: The doubt about a fact for everybody that names a user.
 PRIVACY = "privacy"
 
+Task = Literal["facts", "reflections", "single"]
 
-class Facts(msgspec.Struct, frozen=True):
-    """The accepted facts, in the order of the answer, and the rejected ones."""
+_ANSWERS: dict[Task, type[FactsAnswer | ReflectionsAnswer | SingleAnswer]] = {
+    "facts": FactsAnswer,
+    "reflections": ReflectionsAnswer,
+    "single": SingleAnswer,
+}
 
-    kept: tuple[NewFact, ...] = ()
+
+class Items(msgspec.Struct, frozen=True):
+    """The accepted items, in the order of the answer, those to review, and the rejected ones."""
+
+    kept: tuple[NewItem, ...] = ()
+    held: tuple[NewItem, ...] = ()
     rejected: tuple[Decision, ...] = ()
-    held: tuple[NewFact, ...] = ()
 
-    def join(self, later: Facts) -> Facts:
-        """Add the facts of a later part of the conversation."""
-        kept = {(each.scope, each.content): each for each in self.kept}
+    def of(self, kind: Kind) -> tuple[NewItem, ...]:
+        """Return the accepted items of a kind."""
+        return tuple(each for each in self.kept if each.kind == kind)
+
+    def join(self, later: Items) -> Items:
+        """Add the items of a later part of the conversation, each text of a scope once."""
+        kept = {each.key: each for each in self.kept}
         for new in later.kept:
-            key = (new.scope, new.content)
-            kept[key] = _join(kept[key], new) if key in kept else new
-        rejected = (*self.rejected, *later.rejected)
-        return Facts(tuple(kept.values()), rejected, (*self.held, *later.held))
-
-
-class Reflections(msgspec.Struct, frozen=True):
-    """The accepted reflections, broad to narrow, and the rejected ones."""
-
-    kept: tuple[NewReflection, ...] = ()
-    rejected: tuple[Decision, ...] = ()
-    held: tuple[NewReflection, ...] = ()
-
-    def join(self, later: Reflections) -> Reflections:
-        """Add the reflections of a later part of the conversation, each text of a scope once."""
-        said = {(each.scope, fold(each.content)) for each in (*self.kept, *self.held)}
-        later = msgspec.structs.replace(
-            later,
-            kept=tuple(each for each in later.kept if (each.scope, fold(each.content)) not in said),
-            held=tuple(each for each in later.held if (each.scope, fold(each.content)) not in said),
+            kept[new.key] = kept[new.key].join(new) if new.key in kept else new
+        return Items(
+            tuple(kept.values()),
+            (*self.held, *later.held),
+            (*self.rejected, *later.rejected),
         )
-        rejected = (*self.rejected, *later.rejected)
-        return Reflections((*self.kept, *later.kept), rejected, (*self.held, *later.held))
 
 
-async def extract_facts(asker: Asker, material: Material, settings: FormationSettings) -> Facts:
-    """Ask for facts, if any scope takes them.
-
-    Raises:
-        ProviderError: the model gave no valid answer.
-    """
-    if not material.quotas.for_facts:
-        return Facts()
-    values = {"scopes": material.quotas.offered_for_facts, "fact_words": settings.fact_words}
-    return (await _extract("facts", FactsAnswer, values, asker, material, settings))[0]
-
-
-async def extract_reflections(
-    asker: Asker, material: Material, known: Sequence[str], settings: FormationSettings
-) -> Reflections:
-    """Ask for reflections, if any scope takes them; ``known`` are the new facts.
-
-    Raises:
-        ProviderError: the model gave no valid answer.
-    """
-    scopes = material.quotas.for_reflections
-    if not scopes:
-        return Reflections()
-    words = settings.reflection_words
-    values = {"scopes": scopes, "facts": known, "reflection_words": words}
-    found = await _extract(
-        "reflections", ReflectionsAnswer, values, asker, material, settings, known
-    )
-    return found[1]
-
-
-async def extract_together(
-    asker: Asker, material: Material, settings: FormationSettings
-) -> tuple[Facts, Reflections]:
-    """Ask for facts and reflections in one call.
-
-    Raises:
-        ProviderError: the model gave no valid answer.
-    """
-    values = {
-        "scopes": material.quotas.offered,
-        "fact_words": settings.fact_words,
-        "reflection_words": settings.reflection_words,
-    }
-    return await _extract("single", SingleAnswer, values, asker, material, settings)
-
-
-async def _extract(
-    task: str,
-    kind: type[FactsAnswer] | type[ReflectionsAnswer] | type[SingleAnswer],
-    own_values: Mapping[str, object],
+async def extract(
+    task: Task,
     asker: Asker,
     material: Material,
     settings: FormationSettings,
     known: Sequence[str] = (),
-) -> tuple[Facts, Reflections]:
+) -> Items:
     """Ask, review all items of the answer together, and keep the accepted ones.
 
-    Reflections do not repeat ``known`` facts or facts of the same answer.
+    Without a scope that takes items of this task, no model is asked. Reflections do not repeat
+    ``known`` texts or facts of the same answer.
+
+    Raises:
+        ProviderError: the model gave no valid answer.
     """
     quotas = material.quotas
-    model = quotas.slow_model if kind is ReflectionsAnswer else quotas.fast_model
-    values = {**own_values, **material.prompt_values}
-    answer = await asker.ask(task, kind, model=model, **values)
-    items: Sequence[ExtractedFact] = ()
-    parts = ReflectionsAnswer()
-    match answer:
-        case FactsAnswer():
-            items = answer.facts
-        case ReflectionsAnswer():
-            parts = answer
-        case SingleAnswer():
-            items, parts = answer.facts, answer.reflections
+    offered = {
+        "facts": quotas.offered_for_facts,
+        "reflections": quotas.for_reflections,
+        "single": quotas.offered,
+    }[task]
+    if not offered:
+        return Items()
+    model = quotas.slow_model if task == "reflections" else quotas.fast_model
+    values = {
+        "scopes": offered,
+        "facts": known,
+        "fact_words": settings.fact_words,
+        "reflection_words": settings.reflection_words,
+        **material.prompt_values,
+    }
+    answer = await asker.ask(task, _ANSWERS[task], model=model, **values)
+    found = list(_propose(answer, material))
+    proposals = [(each, each.quota) for each in found if each.quota is not None]
+    candidates = [each.candidate(quota, settings) for each, quota in proposals]
 
-    facts, refused_facts = _propose_facts(items, material, settings)
-    thoughts, refused_thoughts = _propose_reflections(parts, material, settings)
-    candidates = [*(each.candidate for each in facts), *(each.candidate for each in thoughts)]
-
-    def read() -> tuple[Evidence, list[Review]]:
-        memory = () if kind is FactsAnswer else tuple(each.memory for each in quotas.items)
+    def read() -> tuple[Evidence, list[Judgment]]:
+        memory = () if task == "facts" else tuple(each.memory for each in quotas.items)
         evidence = msgspec.structs.replace(
             material.evidence,
             memory=tuple(filter(None, memory)),
             template=render_own_words(task, **values),
         )
-        return evidence, assess(candidates, evidence, settings)
+        judged = (judge(each, evidence) if settings.check else accept(each) for each in candidates)
+        return evidence, list(judged)
 
     # In a thread: reading a long range must not block other sessions.
-    evidence, reviews = await in_thread(read)
-    reviews = await verify(asker, material, candidates, evidence, reviews, settings, model=model)
-    count = len(facts)
-    kept = _keep_facts(facts, reviews[:count], refused_facts, material)
-    known = [*known, *(fact.content for fact in kept.kept)]
-    return kept, _keep_reflections(thoughts, reviews[count:], refused_thoughts, material, known)
+    evidence, judged = await in_thread(read)
+    judged = await verify(asker, material, candidates, evidence, judged, settings, model=model)
+    kept = _keep([each for each, _ in proposals], judged, material, known)
+    nowhere = (each.refuse(flat(each.item.content)) for each in found if each.quota is None)
+    return msgspec.structs.replace(kept, rejected=(*nowhere, *kept.rejected))
 
 
-def _reject(content: str, rule: str, reason: str) -> Decision:
-    return Decision(content=content, action="REJECTED", rule=rule, reason=reason)
+class _Proposal(NamedTuple):
+    """An item of an answer, and the quota of its scope (None: no scope takes it)."""
 
+    kind: Kind
+    item: ExtractedFact | ReflectionItem
+    scope: str
+    quota: ScopeQuota | None
 
-# -- facts ---------------------------------------------------------------------------------------
-
-
-class _ProposedFact(msgspec.Struct, frozen=True):
-    item: ExtractedFact
-    candidate: Candidate
-
-
-def _propose_facts(
-    items: Sequence[ExtractedFact], material: Material, settings: FormationSettings
-) -> _Facts:
-    """Split the facts into those for a scope that takes them, and rejected ones."""
-    proposed: list[_ProposedFact] = []
-    refused: list[Decision] = []
-    for item in items:
-        content = flat(item.content)
-        quota = _choose_quota(item, content, item.sources, material)
-        if quota is None:
-            refused.append(_nowhere(item, content))
-            continue
-        candidate = Candidate(
-            content=content,
-            sources=tuple(item.sources),
-            quote="" if has_fence(item.quote) else flat(item.quote),
+    def candidate(self, quota: ScopeQuota, settings: FormationSettings) -> Candidate:
+        """Return the item as the rules judge it."""
+        quote = self.item.quote if isinstance(self.item, ExtractedFact) else ""
+        words = settings.fact_words if self.kind == "fact" else settings.reflection_words
+        return Candidate(
+            content=flat(self.item.content),
+            kind=self.kind,
+            sources=tuple(self.item.sources),
+            quote="" if has_fence(quote) else flat(quote),
             scope=str(quota.kind),
             takes_orders=quota.takes_orders,
-            word_limit=settings.fact_words,
+            word_limit=words,
         )
-        proposed.append(_ProposedFact(item, candidate))
-    return proposed, refused
+
+    def refuse(self, content: str, rule: str = SCOPE, why: str = "") -> Decision:
+        """Return the decision to leave an acceptable item out; by default, no scope takes it."""
+        why = why or f"{self.scope} takes no {self.kind}s here"
+        reason = why if self.kind == "fact" else f"{self.kind}: {why}"
+        return Decision(content=content, action="REJECTED", rule=rule, reason=reason)
+
+
+def _propose(
+    answer: FactsAnswer | ReflectionsAnswer | SingleAnswer, material: Material
+) -> Iterator[_Proposal]:
+    """Yield the items of an answer: the facts, then the reflections, broad to narrow."""
+    if not isinstance(answer, ReflectionsAnswer):
+        for fact in answer.facts:
+            yield _propose_fact(fact, flat(fact.content), fact.sources, material)
+    if isinstance(answer, FactsAnswer):
+        return
+    own = _taking("user", None, material)
+    parts = answer.reflections if isinstance(answer, SingleAnswer) else answer
+    for scope, offered, items in _by_quota(parts, material):
+        for item in items:
+            is_confided = item.private and offered is not None and offered.kind in _PUBLIC
+            yield _Proposal("reflection", item, scope, own if is_confided else offered)
+
+
+def _keep(
+    proposals: Sequence[_Proposal],
+    judged: Sequence[Judgment],
+    material: Material,
+    known: Sequence[str],
+) -> Items:
+    """Return the accepted items, up to the limits of each scope."""
+    held: list[NewItem] = []
+    kept: dict[object, NewItem] = {}
+    rejected: list[Decision] = []
+    taken: Counter[tuple[Kind, ScopeKind, str | None]] = Counter()  # by the offered scope
+    said = {fold(text) for text in known} | _said_already(material)
+    for proposal, judgment in zip(proposals, judged, strict=True):
+        if isinstance(proposal.item, ExtractedFact):
+            proposal, judgment = _place_fact(proposal.item, judgment, material)
+        content, quota, kind = judgment.content, proposal.quota, proposal.kind
+        if judgment.violations or (quota is not None and _is_dropped(judgment, quota)):
+            rejected.append(reject(judgment, kind))
+            continue
+        if quota is None:
+            rejected.append(proposal.refuse(content))
+            continue
+        sources = material.transcript.find_sources(judgment.sources)
+        new = NewItem(
+            kind=kind,
+            scope=quota.scope,
+            content=content,
+            private=proposal.item.private,
+            source_ids=tuple(dict.fromkeys(each.id for each in sources)),
+            quote=_public_quote(judgment.quote, quota, material),
+            unconfirmed=judgment.unconfirmed,
+            note=judgment.note,
+            failure=judgment.failure,
+        )
+        offer, most = (kind, quota.kind, quota.shard), quota.most(kind)
+        if kind == "reflection" and fold(content) in said:
+            rejected.append(proposal.refuse(content, KNOWN, "already known"))
+        elif quota.holds(new.unconfirmed):
+            held.append(new)
+        elif same := kept.get(new.key):
+            kept[new.key] = same.join(new)
+        elif taken[offer] == most:
+            why = f"too many {kind}s for {proposal.scope} (at most {most})"
+            rejected.append(proposal.refuse(content, LIMIT, why))
+        else:
+            taken[offer] += 1
+            said.add(fold(content))
+            kept[new.key] = new
+    return Items(tuple(kept.values()), tuple(held), tuple(rejected))
+
+
+def _is_dropped(judgment: Judgment, quota: ScopeQuota) -> bool:
+    """Return whether an item is left out for its doubts; memory of everybody names no user."""
+    if quota.holds(judgment.unconfirmed):
+        return False
+    private = any(each.rule == PRIVACY for each in judgment.doubts)
+    return private or (quota.doubtful == "drop" and bool(judgment.doubts))
 
 
 def _public_quote(quote: str, quota: ScopeQuota, material: Material) -> str:
@@ -212,98 +234,36 @@ def _public_quote(quote: str, quota: ScopeQuota, material: Material) -> str:
     return "" if is_secret or (is_public and find_user_named(quote, evidence)) else quote
 
 
-def _keep_facts(
-    proposed: Sequence[_ProposedFact],
-    reviews: Sequence[Review],
-    refused: Sequence[Decision],
-    material: Material,
-) -> Facts:
-    """Return the accepted facts, up to each scope's limit."""
-    held: list[NewFact] = []
-    kept: dict[tuple[Scope, str], NewFact] = {}
-    rejected = list(refused)
-    taken: Counter[tuple[ScopeKind, str | None]] = Counter()  # by the offered scope
-    for proposal, reviewed in zip(proposed, reviews, strict=True):
-        item, content = proposal.item, reviewed.content
-        if any(each.rule == PRIVACY for each in reviewed.doubts):
-            item, reviewed = _move_to_user(item, reviewed, material)
-        quota = _choose_quota(item, content, reviewed.sources, material)
-        if reviewed.violations or (quota is not None and _is_dropped(reviewed, quota)):
-            rejected.append(reviewed.reject())
-            continue
-        if quota is None:
-            rejected.append(_nowhere(item, content))
-            continue
-        sources = material.transcript.find_sources(reviewed.sources)
-        new = NewFact(
-            scope=quota.scope,
-            content=content,
-            private=item.private,
-            source_ids=tuple(dict.fromkeys(each.id for each in sources)),
-            quote=_public_quote(reviewed.quote, quota, material),
-            unconfirmed=reviewed.unconfirmed,
-            note=reviewed.note,
-            failure=reviewed.failure,
-        )
-        if quota.holds(new.unconfirmed):
-            held.append(new)
-            continue
-        key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
-        if same := kept.get(key):
-            kept[key] = _join(same, new)
-        elif taken[offer] < quota.max_facts:
-            taken[offer] += 1
-            kept[key] = new
-        else:
-            reason = f"more than {quota.max_facts} facts for the {quota.kind} scope"
-            rejected.append(_reject(content, LIMIT, reason))
-    return Facts(tuple(kept.values()), tuple(rejected), tuple(held))
-
-
-def _is_dropped(reviewed: Review, quota: ScopeQuota) -> bool:
-    """Return whether an item is left out for its doubts; memory of everybody names no user."""
-    if quota.holds(reviewed.unconfirmed):
-        return False
-    private = any(each.rule == PRIVACY for each in reviewed.doubts)
-    return private or (quota.doubtful == "drop" and bool(reviewed.doubts))
-
-
-def _move_to_user(
-    item: ExtractedFact, reviewed: Review, material: Material
-) -> tuple[ExtractedFact, Review]:
-    """Move a fact for everybody to the user whom it names and who said it, if their scope takes it.
-
-    One user's life never reaches another through the agent: otherwise the doubt stays.
-    """
-    own = item.model_copy(update={"scope": "user", "shard": None})
-    said_by = [
-        each
-        for each in material.transcript.find_sources(reviewed.sources)
-        if each.author == "person" and _names_one(reviewed.content, [each])
-    ]
-    if not said_by or _choose_quota(own, reviewed.content, reviewed.sources, material) is None:
-        return item, reviewed
-    doubts = tuple(each for each in reviewed.doubts if each.rule != PRIVACY)
-    return own, msgspec.structs.replace(reviewed, doubts=doubts)
-
-
-def _join(one: NewFact, other: NewFact) -> NewFact:
-    """Merge two identical facts."""
-    return msgspec.structs.replace(
-        one,
-        private=one.private or other.private,
-        source_ids=tuple(dict.fromkeys((*one.source_ids, *other.source_ids))),
-    )
-
+# -- the scope of a fact -------------------------------------------------------------------------
 
 #: Scopes that everybody who talks to the agent reads.
 _PUBLIC = ("agent", "shard")
 
 
-def _choose_quota(
+def _place_fact(
+    item: ExtractedFact, judgment: Judgment, material: Material
+) -> tuple[_Proposal, Judgment]:
+    """Return a judged fact with the scope that its text and sources belong to.
+
+    A fact for everybody that names a user who said it moves to that user, if their scope takes it.
+    One user's life never reaches another through the agent: otherwise the doubt stays.
+    """
+    content, sources = judgment.content, judgment.sources
+    doubts = tuple(each for each in judgment.doubts if each.rule != PRIVACY)
+    if doubts != judgment.doubts:
+        said = material.transcript.find_sources(sources)
+        said_by = [each for each in said if each.author == "person" and _names_one(content, [each])]
+        own = item.model_copy(update={"scope": "user", "shard": None})
+        moved = _propose_fact(own, content, sources, material)
+        if said_by and moved.quota is not None:
+            return moved, msgspec.structs.replace(judgment, doubts=doubts)
+    return _propose_fact(item, content, sources, material), judgment
+
+
+def _propose_fact(
     item: ExtractedFact, content: str, numbers: Sequence[int], material: Material
-) -> ScopeQuota | None:
-    """Return the quota of the scope for a fact.
+) -> _Proposal:
+    """Return a fact with the quota of its scope.
 
     A fact about a person goes to the account that said it, never to another person's. If several
     people speak, it goes to the group if it names the speaker, else nowhere. What was said in
@@ -320,99 +280,15 @@ def _choose_quota(
             quota = next((each for each in own if each is not None), None)
         elif not item.private and _names_one(content, said_by):
             quota = quotas.find("group", None)
-    return quota if quota is not None and quota.max_facts else None
+    scope = f"shard {item.shard!r}" if item.scope == "shard" else f"the {item.scope} scope"
+    return _Proposal("fact", item, scope, quota if quota and quota.max_facts else None)
 
 
 def _names_one(content: str, said_by: Sequence[SourceMessage]) -> bool:
     return any(contains(fold(content), fold(each.speaker)) for each in said_by)
 
 
-def _nowhere(item: ExtractedFact, content: str) -> Decision:
-    name = f"shard {item.shard!r}" if item.scope == "shard" else f"the {item.scope} scope"
-    return _reject(content, SCOPE, f"{name} takes no facts here")
-
-
 # -- reflections ---------------------------------------------------------------------------------
-
-
-class _ProposedReflection(msgspec.Struct, frozen=True):
-    name: str
-    quota: ScopeQuota
-    candidate: Candidate
-    private: bool
-
-
-#: Proposed items, and rejected ones.
-_Facts = tuple[list[_ProposedFact], list[Decision]]
-_Reflections = tuple[list[_ProposedReflection], list[Decision]]
-
-
-def _propose_reflections(
-    answer: ReflectionsAnswer, material: Material, settings: FormationSettings
-) -> _Reflections:
-    """Split the reflections by scope, broad to narrow, and reject the others."""
-    proposed: list[_ProposedReflection] = []
-    refused: list[Decision] = []
-    own = material.quotas.find("user", None)
-    for name, offered, items in _by_quota(answer, material):
-        for item in items:
-            content = flat(item.content)
-            is_confided = item.private and offered is not None and str(offered.kind) in _PUBLIC
-            quota = (own if own and own.max_reflections else None) if is_confided else offered
-            if quota is None:
-                why = "takes no confidences" if is_confided else "takes no reflections here"
-                reason = f"reflection: {name} {why}"
-                refused.append(_reject(content, SCOPE, reason))
-                continue
-            candidate = Candidate(
-                content=content,
-                kind="reflection",
-                sources=tuple(item.sources),
-                scope=str(quota.kind),
-                takes_orders=quota.takes_orders,
-                word_limit=settings.reflection_words,
-            )
-            proposed.append(_ProposedReflection(name, quota, candidate, item.private))
-    return proposed, refused
-
-
-def _keep_reflections(
-    proposed: Sequence[_ProposedReflection],
-    reviews: Sequence[Review],
-    refused: Sequence[Decision],
-    material: Material,
-    known: Sequence[str],
-) -> Reflections:
-    """Return the accepted new reflections, up to each scope's limit."""
-    kept: list[NewReflection] = []
-    held: list[NewReflection] = []
-    rejected = list(refused)
-    said = {fold(fact) for fact in known} | _said_already(material)
-    taken: Counter[Scope] = Counter()
-    for proposal, reviewed in zip(proposed, reviews, strict=True):
-        quota, content = proposal.quota, reviewed.content
-        sources = material.transcript.find_sources(reviewed.sources)
-        new = NewReflection(
-            scope=quota.scope,
-            content=content,
-            private=proposal.private,
-            source_ids=tuple(dict.fromkeys(each.id for each in sources)),
-            unconfirmed=reviewed.unconfirmed,
-        )
-        if reviewed.violations or _is_dropped(reviewed, quota):
-            rejected.append(reviewed.reject("reflection"))
-        elif fold(content) in said:
-            rejected.append(_reject(content, KNOWN, "reflection: already known"))
-        elif quota.holds(new.unconfirmed):
-            held.append(new)
-        elif taken[quota.scope] == quota.max_reflections:
-            reason = f"reflection: too many reflections for {proposal.name}"
-            rejected.append(_reject(content, LIMIT, reason))
-        else:
-            taken[quota.scope] += 1
-            said.add(fold(content))
-            kept.append(new)
-    return Reflections(tuple(kept), tuple(rejected), tuple(held))
 
 
 def _said_already(material: Material) -> set[str]:
@@ -423,22 +299,21 @@ def _said_already(material: Material) -> set[str]:
     return said
 
 
+def _taking(kind: str, shard: str | None, material: Material) -> ScopeQuota | None:
+    """Return the quota of a scope that takes reflections."""
+    quota = material.quotas.find(kind, shard)
+    return quota if quota is not None and quota.max_reflections else None
+
+
 def _by_quota(
     answer: ReflectionsAnswer, material: Material
 ) -> Iterator[tuple[str, ScopeQuota | None, list[ReflectionItem]]]:
     """Yield each part of an answer with its quota, broad to narrow."""
-    find = material.quotas.find
-
-    def taking(kind: str, shard: str | None = None) -> ScopeQuota | None:
-        quota = find(kind, shard)
-        return quota if quota is not None and quota.max_reflections else None
-
-    yield "the agent scope", taking("agent"), answer.agent
+    yield "the agent scope", _taking("agent", None, material), answer.agent
     merged: dict[ScopeQuota | None, list[ReflectionItem]] = {}
     for part in answer.shards:
-        merged.setdefault(taking("shard", part.shard), []).extend(part.reflections)
+        merged.setdefault(_taking("shard", part.shard, material), []).extend(part.reflections)
     for quota, items in merged.items():
         yield (f"shard {quota.scope.owner!r}" if quota else "an unknown shard"), quota, items
-    yield "the group scope", taking("group"), answer.group
-    yield "the user scope", taking("user"), answer.user
-    yield "the session scope", taking("session"), answer.session
+    for kind in ("group", "user", "session"):
+        yield f"the {kind} scope", _taking(kind, None, material), getattr(answer, kind)

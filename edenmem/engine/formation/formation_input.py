@@ -23,14 +23,18 @@ from edenmem.text import clean
 PERSONA_CHARACTERS = 2000
 
 
-class NewFact(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that was extracted and checked, but is not in memory.
+Kind = Literal["fact", "reflection"]
+
+
+class NewItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact or reflection that was extracted and checked, but is not in memory.
 
     ``source_ids`` are its source messages; empty for the whole range. ``quote`` is a passage of one
     of them, ``unconfirmed`` says what is in doubt, ``note`` what the verification did, and
     ``failure`` which error prevented it.
     """
 
+    kind: Kind = "fact"
     scope: Scope
     content: str
     private: bool = False
@@ -40,15 +44,18 @@ class NewFact(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     failure: str = ""
 
+    @property
+    def key(self) -> tuple[Kind, Scope, str]:
+        """Return the key that items with the same text share."""
+        return self.kind, self.scope, content_hash(self.content)
 
-class NewReflection(msgspec.Struct, frozen=True, kw_only=True):
-    """A reflection that was extracted and checked, but is not in memory; see `NewFact`."""
-
-    scope: Scope
-    content: str
-    private: bool = False
-    source_ids: tuple[str, ...] = ()
-    unconfirmed: str = ""
+    def join(self, other: NewItem) -> NewItem:
+        """Add the sources of another item with the same text."""
+        return msgspec.structs.replace(
+            self,
+            private=self.private or other.private,
+            source_ids=tuple(dict.fromkeys((*self.source_ids, *other.source_ids))),
+        )
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +75,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         """Return the messages of the range."""
         return tuple(self.sent)
 
-    def sources_of(self, new: NewFact | NewReflection) -> tuple[str, ...]:
+    def sources_of(self, new: NewItem) -> tuple[str, ...]:
         """Return the source messages of a new item."""
         return (new.source_ids or self.message_ids) if self.session_id else ()
 
@@ -79,13 +86,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         newest = max((self.sent[each] for each in sources if each in self.sent), default=None)
         return newest and min(as_utc(newest), self.at)
 
-    def times_with(self, new: NewFact, known: Fact) -> FactTimes | None:
+    def times_with(self, new: NewItem, known: Fact) -> FactTimes | None:
         """Return the times of a known fact with the sources of a new one; None for a note."""
         if self.session_id is None:
             return None
         return join_times([known.said_at, self.said_at(self.sources_of(new))], [known.recent_at])
 
-    def fact(self, new: NewFact, embedding: bytes | None, model: str | None) -> Fact:
+    def fact(self, new: NewItem, embedding: bytes | None, model: str | None) -> Fact:
         """Return the fact to store, with a new ID."""
         scope = new.scope
         return Fact(
@@ -104,15 +111,14 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
             embedding_model=model if embedding is not None else None,
         )
 
-    def held(self, new: NewFact | NewReflection) -> Held:
+    def held(self, new: NewItem) -> Held:
         """Return the item to keep for review; the same text of a scope is kept once."""
-        kind: Literal["fact", "reflection"] = "fact" if isinstance(new, NewFact) else "reflection"
         return Held(
-            id=derived_id("held", kind, new.scope.key, content_hash(new.content)),
+            id=derived_id("held", new.kind, new.scope.key, content_hash(new.content)),
             **new.scope.fields(session_id=self.session_id),
-            kind=kind,
+            kind=new.kind,
             content=new.content,
-            quote=new.quote if isinstance(new, NewFact) else "",
+            quote=new.quote,
             reasons=new.unconfirmed,
             source_message_ids=self.sources_of(new),
             private=new.private,
@@ -121,7 +127,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
             said_at=self.said_at(self.sources_of(new)),
         )
 
-    def reflection(self, new: NewReflection) -> Reflection:
+    def reflection(self, new: NewItem) -> Reflection:
         """Return the reflection to store, with a new ID."""
         scope = new.scope
         return Reflection(

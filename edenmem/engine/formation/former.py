@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from edenmem.engine.formation.attempt import Attempt
 from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range, halve, step
+from edenmem.engine.formation.extraction import Task
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.formation.pipeline import Outcome, Pipeline
 from edenmem.engine.formation.recheck import apply_recorded, recheck
@@ -59,7 +60,7 @@ from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.store import Store
 
 #: The step after the facts.
-REFLECTIONS = "reflections"
+REFLECTIONS: Task = "reflections"
 
 #: Errors that no range of messages causes: they stop the run and count as no failed attempt.
 _NOT_ITS_FAULT = (
@@ -514,8 +515,8 @@ class Former:
             if not material.is_worth_asking:
                 return pipeline.find_nothing(material), material
             try:
-                form = pipeline.form_at_once if is_single else pipeline.form_facts
-                return await form(asker, material), material
+                task: Task = "single" if is_single else "facts"
+                return await pipeline.form(task, asker, material), material
             except ContextOverflow as error:
                 parts = halve(attempt.messages or (), self._settings.formation)
                 if len(parts) > 1:
@@ -565,7 +566,7 @@ class Former:
             return pipeline.find_nothing(material)
         try:
             new_facts = await attempt.list_new_facts(self._store, material)
-            return await pipeline.form_reflections(asker, material, new_facts)
+            return await pipeline.form(REFLECTIONS, asker, material, new_facts)
         except ContextOverflow as error:
             parts = halve(messages, self._settings.formation)
             if len(parts) == 1:

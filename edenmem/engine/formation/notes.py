@@ -74,7 +74,7 @@ async def remember(
                     hint=f"'edenmem show agent:{agent.username}' shows its switches",
                 )
             try:
-                outcome = await pipeline.form_facts(asker, material)
+                outcome = await pipeline.form("facts", asker, material)
             finally:
                 spent += asker.spent
             made = outcome.changes

@@ -8,13 +8,7 @@ import msgspec
 
 from edenmem.engine.embeddings.status import demand_comparable
 from edenmem.engine.formation.deduplication import Deduplicator, Plan, decide_known
-from edenmem.engine.formation.extraction import (
-    Facts,
-    Reflections,
-    extract_facts,
-    extract_reflections,
-    extract_together,
-)
+from edenmem.engine.formation.extraction import Items, Task, extract
 from edenmem.engine.formation.formation_input import Material, Origin
 from edenmem.engine.formation.quotas import gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
@@ -108,48 +102,29 @@ class Pipeline:
         settings = msgspec.structs.replace(self._settings, formation=smaller)
         return Pipeline(msgspec.structs.replace(self._runtime, settings=settings))
 
-    async def form_facts(self, asker: Asker, material: Material) -> Outcome:
-        """Extract facts and compare them with known ones.
-
-        Raises:
-            ProviderError: a model failed (in deduplication only the embedder).
-        """
-        settings = self._settings.formation
-        facts = Facts()
-        for part in material.parts(settings.max_characters):
-            facts = facts.join(await extract_facts(asker, part, settings))
-        plan = await self._deduplicator.plan(asker, material, facts.kept)
-        return await in_thread(self._conclude, material, plan, facts, Reflections())
-
-    async def form_reflections(
-        self, asker: Asker, material: Material, new_facts: Sequence[str]
+    async def form(
+        self, task: Task, asker: Asker, material: Material, known: Sequence[str] = ()
     ) -> Outcome:
-        """Extract reflections, given the facts of the same range.
+        """Extract the items of a task, and compare its facts with known ones.
 
-        Raises:
-            ProviderError: the model failed.
-        """
-        settings = self._settings.formation
-        reflections = Reflections()
-        for part in material.parts(settings.max_characters):
-            known = (*new_facts, *(each.content for each in reflections.kept))
-            found = await extract_reflections(asker, part, known, settings)
-            reflections = reflections.join(found)
-        return await in_thread(self._conclude, material, Plan(), Facts(), reflections)
-
-    async def form_at_once(self, asker: Asker, material: Material) -> Outcome:
-        """Extract facts and reflections in one call, and compare the facts.
+        Args:
+            task: What to ask for.
+            asker: The model.
+            material: The range of messages.
+            known: The facts of the same range, which reflections do not repeat.
 
         Raises:
             ProviderError: a model failed (in deduplication only the embedder).
         """
         settings = self._settings.formation
-        facts, reflections = Facts(), Reflections()
+        items = Items()
         for part in material.parts(settings.max_characters):
-            more, thoughts = await extract_together(asker, part, settings)
-            facts, reflections = facts.join(more), reflections.join(thoughts)
-        plan = await self._deduplicator.plan(asker, material, facts.kept)
-        return await in_thread(self._conclude, material, plan, facts, reflections)
+            told = (*known, *(each.content for each in items.of("reflection")))
+            items = items.join(await extract(task, asker, part, settings, told))
+        plan = Plan()
+        if facts := items.of("fact"):
+            plan = await self._deduplicator.plan(asker, material, facts)
+        return await in_thread(self._conclude, material, plan, items)
 
     def find_nothing(self, material: Material) -> Outcome:
         """Return the outcome of a range without anything to ask about."""
@@ -174,25 +149,19 @@ class Pipeline:
                     demand_comparable(self._store, self._settings, self._embedder.model, places)
         return material
 
-    def _conclude(
-        self,
-        material: Material,
-        plan: Plan,
-        facts: Facts,
-        reflections: Reflections,
-    ) -> Outcome:
+    def _conclude(self, material: Material, plan: Plan, items: Items) -> Outcome:
         """Return the outcome of a step: the changes, and why others are rejected. Blocks."""
         quotas, origin = material.quotas, material.origin
         limits = {quota.scope: quota.word_limit for quota in quotas.items}
-        known = self._deduplicator.find_known(facts.held, quotas)
-        waiting = [each for each in facts.held if each not in known]
-        items = (*map(origin.held, waiting), *map(origin.held, reflections.held))
-        held = {each.id: each for each in items}.values()
+        facts = [each for each in items.held if each.kind == "fact"]
+        known = self._deduplicator.find_known(facts, quotas)
+        waiting = (origin.held(each) for each in items.held if each not in known)
+        held = {each.id: each for each in waiting}.values()
         changes = [
             *plan.changes,
             *(
                 AddReflection(reflection=origin.reflection(new), word_limit=limits[new.scope])
-                for new in reflections.kept
+                for new in items.of("reflection")
             ),
             *(HoldItem(held=each) for each in held),
             *(
@@ -212,9 +181,7 @@ class Pipeline:
             Decision(content=each.content, action=HELD, target_id=each.id, unconfirmed=each.reasons)
             for each in held
         ]
-        return self._outcome(
-            material, changes, (*plan.decisions, *decisions, *facts.rejected, *reflections.rejected)
-        )
+        return self._outcome(material, changes, (*plan.decisions, *decisions, *items.rejected))
 
     def _outcome(
         self, material: Material, changes: Sequence[Change], decisions: Sequence[Decision]

@@ -69,6 +69,10 @@ class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
         """Return the shard's name, for a shard."""
         return self.scope.owner if self.kind is ScopeKind.SHARD else None
 
+    def most(self, kind: str) -> int:
+        """Return the maximum number of facts or of reflections."""
+        return self.max_facts if kind == "fact" else self.max_reflections
+
     def holds(self, doubt: str) -> bool:
         """Return whether an item with this doubt, or "" without one, waits for review."""
         return self.holds_all or (bool(doubt) and self.doubtful == "hold")

@@ -1,4 +1,4 @@
-"""Review of a model's items: check their form, ask once more about those in doubt.
+"""Review of a model's items: ask once more about those in doubt.
 
 What the check of form refuses is gone. What is in doubt is shown to the model again with its
 messages, in one call for all items, and kept, corrected or dropped. What stays in doubt is kept
@@ -13,7 +13,7 @@ import msgspec
 
 from edenmem.acceptance.doubts import additions
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
-from edenmem.acceptance.rules import accept, judge
+from edenmem.acceptance.rules import judge
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.runtime.answers import VerifiedItem, VerifyAnswer
 from edenmem.engine.runtime.llm_session import Asker
@@ -31,58 +31,18 @@ from edenmem.text import flat
 _LASTING = ("relative_date", "privacy")
 
 
-class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome for a candidate, accepted if no violation is left.
-
-    ``note`` says what the verification did, and ``failure`` is the message of the error that kept
-    it from being asked.
-    """
-
-    content: str
-    sources: tuple[int, ...] = ()
-    quote: str = ""
-    violations: tuple[Finding, ...] = ()
-    doubts: tuple[Finding, ...] = ()
-    note: str = ""
-    failure: str = ""
-
-    @property
-    def unconfirmed(self) -> str:
-        """Return the remaining doubts as one text; empty without any."""
-        return "; ".join(each.reason for each in self.doubts)
-
-    def reject(self, kind: str = "fact") -> Decision:
-        """Return the decision to leave it out, without its text if that has a secret."""
-        is_secret = any(each.rule == "secrets" for each in self.violations)
-        prefix = "" if kind == "fact" else f"{kind}: "
-        reasons = [*(each.reason for each in (*self.violations, *self.doubts)), self.note]
-        return Decision(
-            content="" if is_secret else self.content,
-            action="REJECTED",
-            rule=",".join(dict.fromkeys(each.rule for each in (*self.violations, *self.doubts))),
-            reason=prefix + "; ".join(filter(None, reasons)),
-            failure=self.failure,
-        )
-
-
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as the verification prompt shows it."""
-
-    number: int
-    kind: str
-    content: str
-    sources: tuple[int, ...]
-    quote: str
-    doubts: tuple[str, ...]
-
-
-def assess(
-    candidates: Sequence[Candidate], evidence: Evidence, settings: FormationSettings
-) -> list[Review]:
-    """Judge each candidate by its form, without a model."""
-    if not settings.check:
-        return [_conclude(each, accept(each)) for each in candidates]
-    return [_conclude(each, judge(each, evidence)) for each in candidates]
+def reject(judgment: Judgment, kind: str) -> Decision:
+    """Return the decision to leave an item out, without its text if that has a secret."""
+    findings = (*judgment.violations, *judgment.doubts)
+    is_secret = any(each.rule == "secrets" for each in judgment.violations)
+    reasons = filter(None, [*(each.reason for each in findings), judgment.note])
+    return Decision(
+        content="" if is_secret else judgment.content,
+        action="REJECTED",
+        rule=",".join(dict.fromkeys(each.rule for each in findings)),
+        reason=("" if kind == "fact" else f"{kind}: ") + "; ".join(reasons),
+        failure=judgment.failure,
+    )
 
 
 async def verify(
@@ -90,11 +50,11 @@ async def verify(
     material: Material,
     candidates: Sequence[Candidate],
     evidence: Evidence,
-    assessed: Sequence[Review],
+    assessed: Sequence[Judgment],
     settings: FormationSettings,
     *,
     model: str,
-) -> list[Review]:
+) -> list[Judgment]:
     """Verify the candidates in doubt in one call.
 
     If that call fails, they stay in doubt, and the formation continues.
@@ -102,19 +62,19 @@ async def verify(
     Raises:
         ProviderError: the model will refuse all later calls of this run.
     """
-    reviews = list(assessed)
-    asked = [place for place, each in enumerate(reviews) if _is_asked(each, settings)]
+    judged = list(assessed)
+    asked = [place for place, each in enumerate(judged) if _is_asked(each, settings)]
     if not asked:
-        return reviews
+        return judged
     shown = [
-        Shown(
-            number=number,
-            kind=candidates[place].kind,
-            content=reviews[place].content,
-            sources=reviews[place].sources,
-            quote=reviews[place].quote,
-            doubts=tuple(each.reason for each in reviews[place].doubts),
-        )
+        {
+            "number": number,
+            "kind": candidates[place].kind,
+            "content": judged[place].content,
+            "sources": judged[place].sources,
+            "quote": judged[place].quote,
+            "doubts": [each.reason for each in judged[place].doubts],
+        }
         for number, place in enumerate(asked, 1)
     ]
     verdicts, failure = await _verify(asker, material, shown, model=model)
@@ -122,71 +82,56 @@ async def verify(
         verdict = verdicts.get(number)
         if verdict is None:
             note = "could not be verified" if failure else "not verified by the model"
-            reviews[place] = msgspec.structs.replace(reviews[place], note=note, failure=failure)
+            judged[place] = msgspec.structs.replace(judged[place], note=note, failure=failure)
         else:
-            reviews[place] = settle(verdict, candidates[place], reviews[place], evidence)
-    return reviews
+            judged[place] = settle(verdict, candidates[place], judged[place], evidence)
+    return judged
 
 
 def settle(
-    verdict: VerifiedItem, candidate: Candidate, review: Review, evidence: Evidence
-) -> Review:
+    verdict: VerifiedItem, candidate: Candidate, first: Judgment, evidence: Evidence
+) -> Judgment:
     """Return the outcome of a verification.
 
     What code has no doubt about is not dropped, but marked. A correction passes the rules again,
     and must not add what its sources do not have: then the item stays as it was, in doubt.
     """
     change = msgspec.structs.replace
-    lasting = tuple(each for each in review.doubts if each.rule in _LASTING)
+    lasting = tuple(each for each in first.doubts if each.rule in _LASTING)
     match verdict.verdict:
         case "drop":
             finding = Finding("verification", "the model found that the messages do not support it")
-            if not review.doubts:  # two readers disagree: shown, not lost
-                return change(review, doubts=(finding,))
-            return change(review, violations=(finding,))
+            if not first.doubts:  # two readers disagree: shown, not lost
+                return change(first, doubts=(finding,))
+            return change(first, violations=(finding,))
         case "keep":
-            return change(review, doubts=lasting, note="verified")
+            return change(first, doubts=lasting, note="verified")
     content = flat(verdict.content or "")
     talk = evidence.talk
     sources = tuple(number for number in verdict.sources if number in talk.by_number)
-    corrected = change(candidate, content=content, sources=sources or review.sources)
+    corrected = change(candidate, content=content, sources=sources or first.sources)
     judgment = judge(corrected, evidence)
     near = talk.around(corrected.sources, 1)
     texts = [each.text for each in near] or [talk.folded]
     cited = talk.around(corrected.sources, 0)
-    added = additions(content, [review.content, *texts], evidence, cited)
+    added = additions(content, [first.content, *texts], evidence, cited)
     if judgment.violations or added:
         why = added or judgment.violations[0].reason
         doubt = Finding("correction", f"needs a correction; the one offered {why}")
-        return change(review, doubts=(*review.doubts, doubt))
+        return change(first, doubts=(*first.doubts, doubt))
     lasting = tuple(each for each in judgment.doubts if each.rule in _LASTING)
-    return Review(
-        content=judgment.content,
-        sources=judgment.sources,
-        quote=review.quote,
-        doubts=lasting,
-        note=f"corrected; it said: {review.content}",
-    )
+    note = f"corrected; it said: {first.content}"
+    return change(judgment, quote=first.quote, doubts=lasting, note=note)
 
 
-def _conclude(candidate: Candidate, judgment: Judgment) -> Review:
-    return Review(
-        content=judgment.content,
-        sources=judgment.sources,
-        quote=candidate.quote,
-        violations=judgment.violations,
-        doubts=judgment.doubts,
-    )
-
-
-def _is_asked(review: Review, settings: FormationSettings) -> bool:
-    if review.violations or settings.verify == "off" or not settings.check:
+def _is_asked(judgment: Judgment, settings: FormationSettings) -> bool:
+    if judgment.violations or settings.verify == "off" or not settings.check:
         return False
-    return settings.verify == "all" or bool(review.doubts)
+    return settings.verify == "all" or bool(judgment.doubts)
 
 
 async def _verify(
-    asker: Asker, material: Material, shown: Sequence[Shown], *, model: str
+    asker: Asker, material: Material, shown: Sequence[Mapping[str, object]], *, model: str
 ) -> tuple[Mapping[int, VerifiedItem], str]:
     """Return the verdicts by number, or the message of the error that prevented them."""
     try:

@@ -399,7 +399,7 @@ async def test_of_too_many_the_first_are_kept_and_the_rest_is_told(world: World)
     assert world.contents(world.cast.anna_scope) == ["House 0 is blue.", "House 1 is blue."]
     rejected = [each for each in report.decisions if each.action == "REJECTED"]
     assert len(rejected) == 7
-    assert rejected[0].reason == "more than 2 facts for the user scope"
+    assert rejected[0].reason == "too many facts for the user scope (at most 2)"
 
 
 async def test_of_too_many_reflections_the_first_are_kept(world: World) -> None:
@@ -410,7 +410,7 @@ async def test_of_too_many_reflections_the_first_are_kept(world: World) -> None:
     assert world.pending(world.cast.anna_scope) == thoughts[:2]
     assert report.reflections == {"user": 2, "session": 1}
     assert {each.reason for each in report.decisions} == {
-        "reflection: too many reflections for the user scope"
+        "reflection: too many reflections for the user scope (at most 2)"
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edenmem.engine.cold.runner import ColdRunner
+from edenmem.engine.cold.runner import run_cold
 from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError, FactKeyConflict, SearchIndexUnusable
 from edenmem.models.formation import FormationStatus
@@ -87,11 +87,10 @@ async def test_no_model_is_asked_and_no_try_is_counted(
     assert caught.value.message == formation.error
 
     world.clock.advance(days=1)
-    cold = ColdRunner(
+    report = await run_cold(
         make_runtime(store, llm=world.llm, embedder=world.embedder, clock=world.clock),
         MemoryService.from_runtime,
     )
-    report = await cold.run()
     assert (report.stopped_early, report.failed) == (stopped, ())
     assert command in (report.hint or "")
     assert world.llm.requests == []

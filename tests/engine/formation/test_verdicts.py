@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edenmem.engine.formation.deduplication import ComparedFact, Neighbor, resolve
-from edenmem.engine.formation.formation_input import NewFact
+from edenmem.engine.formation.formation_input import NewItem
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -19,7 +19,7 @@ OLD = [make_fact(SCOPE, f"Old fact number {number}.") for number in (1, 2, 3)]
 
 
 def compared(number: int, *offered: int, content: str = "", private: bool = False) -> ComparedFact:
-    new = NewFact(scope=SCOPE, content=content or f"New fact number {number}.", private=private)
+    new = NewItem(scope=SCOPE, content=content or f"New fact number {number}.", private=private)
     neighbors = tuple(Neighbor(each, OLD[each - 1].content, NOW, OLD[each - 1]) for each in offered)
     return ComparedFact(number, new, None, neighbors)
 
