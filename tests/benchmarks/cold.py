@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edenmem.engine.cold.report import ColdReport
-from edenmem.engine.cold.runner import ColdRunner
+from edenmem.engine.cold.runner import run_cold
 from edenmem.engine.factory import open_store
 from edenmem.engine.service import MemoryService
 from edenmem.settings.schema import Settings, StoreSettings
@@ -137,19 +137,18 @@ def _edenmem(store: str, place: str, sessions: int, step: str) -> _Work:
         return True
 
     def run(watch: Callable[[int], None]) -> bool:
-        runner = ColdRunner(
-            make_runtime(
-                opened,
-                Settings(),  # with the rules of acceptance
-                llm=cold_world.InstantLLM(),
-                embedder=cold_world.InstantEmbedder(),
-                actor=data.ACTOR,
-                clock=data.clock,
-            ),
-            MemoryService.from_runtime,
-            progress=lambda tally: watch(tally["formed"]),
+        runtime = make_runtime(
+            opened,
+            Settings(),  # with the rules of acceptance
+            llm=cold_world.InstantLLM(),
+            embedder=cold_world.InstantEmbedder(),
+            actor=data.ACTOR,
+            clock=data.clock,
         )
-        report = asyncio.run(runner.run())
+        work = run_cold(
+            runtime, MemoryService.from_runtime, progress=lambda report: watch(report.formed)
+        )
+        report = asyncio.run(work)
         stored = opened.database.info().counts["facts"]
         opened.database.close()
         return _is_whole(report, sessions) and stored == sessions * cold_world.FACTS

@@ -186,7 +186,10 @@ def test_options_reach_the_run(cold: Cold) -> None:
     cold.add("his", agents=[ADAM])
     report = cold.report("--agent", "eve", "--limit", "1", "--max-age", "30d", "--concurrency", "1")
     assert (report["considered"], report["formed"]) == (3, 1)
-    assert (report["left_out_by_limit"], report["left_out_by_age"]) == (1, 1)
+    assert [(each["rule"], each["sessions"]) for each in report["left_out"]] == [
+        ("max_age", 1),
+        ("limit", 1),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -73,28 +73,27 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a cold run.
+class ColdReport(msgspec.Struct, kw_only=True):
+    """The result of a cold run, which grows during the run.
 
-    ``considered`` and ``left_out`` count sessions; ``not_due``, ``taken`` (by another worker),
-    ``waiting`` (for a retry) and ``incognito`` count sessions per agent; ``formed`` and
-    ``completed`` (recorded earlier, applied now) count ranges of messages. ``active`` counts
-    sessions with new messages. ``forgotten`` counts memory that was written again after it was
-    forgotten, and removed; ``forgotten_left`` what needs another ``forget``. ``expired`` counts
-    removed facts whose time had come, ``notes_removed`` expired notes of replies. ``texts_waiting``
-    counts consolidations that wait for a person. ``timed_out`` and ``given_back`` (the run was
-    stopped) list labels of sessions whose messages stay pending, without a failed attempt.
-    ``left_out_by_…`` count due sessions beyond ``--limit`` or ``--max-age``, or of another status.
-    ``left_out`` has counts per rule, in a dry run of all sessions. ``left_to_platform`` counts
-    messages that the platform may read, ``unread`` formed messages that the platform's cursor had
-    passed unread, ``read_twice`` messages that the platform read during their formation,
-    ``review_accepted`` and ``review_dropped`` count held items that were not reviewed in time,
-    ``advanced`` the cursors that were put back and moved forward again. ``former`` is set in a
-    database shared with the platform. ``duration`` is in seconds.
+    ``considered`` counts sessions; ``not_due``, ``taken`` (by another worker), ``waiting`` (for a
+    retry) and ``incognito`` count sessions per agent; ``formed`` and ``completed`` (recorded
+    earlier, applied now) count ranges of messages. ``active`` counts sessions with new messages.
+    ``forgotten`` counts memory that was written again after it was forgotten, and removed;
+    ``forgotten_left`` what needs another ``forget``. ``expired`` counts removed facts whose time
+    had come, ``notes_removed`` expired notes of replies. ``texts_waiting`` counts consolidations
+    that wait for a person. ``timed_out`` and ``given_back`` (the run was stopped) list labels of
+    sessions whose messages stay pending, without a failed attempt. ``left_out`` has counts per
+    rule, in a dry run of all sessions. ``left_to_platform`` counts messages that the platform may
+    read, ``unread`` formed messages that the platform's cursor had passed unread, ``read_twice``
+    messages that the platform read during their formation, ``review_accepted`` and
+    ``review_dropped`` count held items that were not reviewed in time, ``advanced`` the cursors
+    that were put back and moved forward again. ``former`` is set in a database shared with the
+    platform. ``duration`` is in seconds.
     """
 
     started_at: datetime
-    duration: float
+    duration: float = 0.0
     dry_run: bool = False
     considered: int = 0
     formed: int = 0
@@ -122,9 +121,6 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     notes_removed: int = 0
     review_accepted: int = 0
     review_dropped: int = 0
-    left_out_by_limit: int = 0
-    left_out_by_age: int = 0
-    left_out_by_status: int = 0
     left_out: tuple[LeftOut, ...] = ()
     timed_out: tuple[str, ...] = ()
     given_back: tuple[str, ...] = ()
@@ -145,51 +141,27 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
         """Return the cost in US dollars, as far as prices are configured."""
         return sum(total.cost for total in self.usage)
 
-
-#: Outcome of a formation report → the counter of the run's report.
-_COUNTERS = {
-    "applied": "formed",
-    "resumed": "completed",
-    "not_due": "not_due",
-    "taken": "taken",
-    "waiting": "waiting",
-    "incognito": "incognito",
-}
-
-
-class Tally:
-    """The running counts of a run, with the attributes of `ColdReport`."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self._left_out: dict[Rule, list[int]] = {}
-        self.timed_out: list[str] = []
-        self.given_back: list[str] = []
-        self.failed: list[ColdFailure] = []
-        self.planned: list[ColdPlan] = []
-        self.former: InForce | None = None
-        self.stopped_early: StopKind | None = None
-        self.reason: str | None = None
-        self.hint: str | None = None
+    def sessions_left_out(self, rule: Rule) -> int:
+        """Return the number of sessions left out by a rule."""
+        return sum(each.sessions for each in self.left_out if each.rule == rule)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Add to a counter of `ColdReport`."""
-        self.counts[name] = self.counts.get(name, 0) + number
+        """Add to a counter."""
+        setattr(self, name, getattr(self, name) + number)
 
     def count_texts(self, texts: Sequence[ConsolidationReport]) -> None:
         """Count written texts, and those that wait for a person."""
-        self.count("consolidations", sum(text.outcome == "written" for text in texts))
-        waiting = sum(text.outcome in ("stuck", "waiting_for_review") for text in texts)
-        self.count("texts_waiting", waiting)
+        self.consolidations += sum(text.outcome == "written" for text in texts)
+        self.texts_waiting += sum(text.outcome in ("stuck", "waiting_for_review") for text in texts)
 
     def leave_out(self, rule: Rule, messages: int) -> None:
         """Count a session with messages left out by a rule."""
-        counts = self._left_out.setdefault(rule, [0, 0])
-        counts[0] += 1
-        counts[1] += messages
-
-    def __getitem__(self, name: str) -> int:
-        return self.counts.get(name, 0)
+        by_rule = {each.rule: each for each in self.left_out}
+        known = by_rule.get(rule) or LeftOut(rule=rule, sessions=0, messages=0)
+        by_rule[rule] = LeftOut(
+            rule=rule, sessions=known.sessions + 1, messages=known.messages + messages
+        )
+        self.left_out = tuple(by_rule[each] for each in get_args(Rule) if each in by_rule)
 
     def stop(self, kind: StopKind, reason: str, hint: str | None = None) -> None:
         """Note why the run ends early; the first reason is kept."""
@@ -204,45 +176,24 @@ class Tally:
             if report.outcome in _COUNTERS and not _is_failure(report):
                 self.count(_COUNTERS[report.outcome])
             if report.outcome in ("applied", "resumed"):
-                self.count("messages", report.messages)
-            self.count("read_twice", report.read_twice)
-            self.count("facts_added", report.facts_added)
-            self.count("facts_revised", report.facts_revised)
-            self.count("facts_removed", report.facts_removed)
-            self.count("reflections", sum(report.reflections.values()))
+                self.messages += report.messages
+            self.read_twice += report.read_twice
+            self.facts_added += report.facts_added
+            self.facts_revised += report.facts_revised
+            self.facts_removed += report.facts_removed
+            self.reflections += sum(report.reflections.values())
             self.count_texts(report.consolidations)
 
-    def report(
-        self,
-        *,
-        started_at: datetime,
-        duration: float,
-        dry_run: bool,
-        usage: tuple[UsageTotal, ...],
-    ) -> ColdReport:
-        """Return the report."""
-        return ColdReport(
-            started_at=started_at,
-            duration=duration,
-            dry_run=dry_run,
-            usage=usage,
-            timed_out=tuple(self.timed_out),
-            given_back=tuple(self.given_back),
-            failed=tuple(self.failed),
-            planned=tuple(self.planned),
-            left_out=tuple(
-                LeftOut(
-                    rule=rule, sessions=self._left_out[rule][0], messages=self._left_out[rule][1]
-                )
-                for rule in get_args(Rule)
-                if rule in self._left_out
-            ),
-            former=self.former,
-            stopped_early=self.stopped_early,
-            reason=self.reason,
-            hint=self.hint,
-            **self.counts,
-        )
+
+#: Outcome of a formation report → the counter of the run's report.
+_COUNTERS = {
+    "applied": "formed",
+    "resumed": "completed",
+    "not_due": "not_due",
+    "taken": "taken",
+    "waiting": "waiting",
+    "incognito": "incognito",
+}
 
 
 def failures_of(reports: Sequence[FormationReport]) -> list[FormationReport]:

@@ -25,7 +25,6 @@ from edenmem.engine.cold.report import (
     ColdReport,
     Rule,
     StopKind,
-    Tally,
     failures_of,
 )
 from edenmem.engine.edits.fields import expire
@@ -56,17 +55,17 @@ from edenmem.store.protocol.formations import QuietSession
 
 
 class Ending:
-    """Decide when a run ends early, and note the reason in ``tally``.
+    """Decide when a run ends early, and note the reason in ``report``.
 
     A rejected API key, a wrong setting, unsearchable vectors, an unusable index or a spent budget
     ends the run immediately; an outage ends it after ``outage_after`` sessions in a row. ``cut`` is
     set if running sessions have to stop too.
     """
 
-    def __init__(self, tally: Tally, *, outage_after: int) -> None:
+    def __init__(self, report: ColdReport, *, outage_after: int) -> None:
         self.ended = False
         self.cut = asyncio.Event()
-        self._tally = tally
+        self._report = report
         self._outage_after = outage_after
         self._in_a_row: set[str] = set()
         self._outage: tuple[StopKind, EdenmemError] | None = None
@@ -77,7 +76,7 @@ class Ending:
         match error:
             case BudgetExceeded():
                 # Running sessions raise the same error; paid results are kept.
-                self._tally.stop("budget", error.message, error.hint)
+                self._report.stop("budget", error.message, error.hint)
                 self.ended = True
             case ProviderAuthError():
                 self.end("provider", error.message, error.hint)
@@ -96,11 +95,10 @@ class Ending:
 
     def fail(self, session: Session, agent_id: str | None, reason: str) -> None:
         """Report a failure that does not count as an attempt."""
-        self._tally.failed.append(
-            ColdFailure(
-                session_id=session.id, session=session.label, agent_id=agent_id, reason=reason
-            )
+        failure = ColdFailure(
+            session_id=session.id, session=session.label, agent_id=agent_id, reason=reason
         )
+        self._report.failed = (*self._report.failed, failure)
 
     def note_success(self) -> None:
         """Note that a session was formed: there is no outage."""
@@ -111,11 +109,11 @@ class Ending:
         """Report an outage even after few sessions, if none was formed."""
         if self._outage is not None and not self._formed:
             kind, error = self._outage
-            self._tally.stop(kind, error.message, error.hint)
+            self._report.stop(kind, error.message, error.hint)
 
     def end(self, kind: StopKind, reason: str, hint: str | None = None) -> None:
         """Start no more sessions, and cancel running ones after the grace period."""
-        self._tally.stop(kind, reason, hint)
+        self._report.stop(kind, reason, hint)
         self.ended = True
         self.cut.set()
 
@@ -182,56 +180,38 @@ class SessionWork(Protocol):
         """Consolidate the due scopes of a session."""
 
 
-class ColdRunner:
-    """Execute cold runs. The store and the providers stay open.
+async def run_cold(
+    runtime: Runtime,
+    serve: Callable[[Runtime], SessionWork],
+    options: ColdOptions | None = None,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[ColdReport], None] = lambda report: None,
+) -> ColdReport:
+    """Process all due sessions. The store and the providers stay open.
+
+    Errors of sessions and providers are reported, not raised.
 
     Args:
         runtime: The store, settings and providers. Without an ``llm`` only recorded formations
             are completed.
         serve: Returns the implementation of the work for a runtime.
-        progress: Called after each session.
+        options: The selection of sessions.
+        stop: When set, no more sessions are started, and running ones are released after
+            ``cold.grace_seconds``.
+        progress: Called after each session, with the report so far.
     """
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        serve: Callable[[Runtime], SessionWork],
-        *,
-        progress: Callable[[Tally], None] = lambda tally: None,
-    ) -> None:
-        self._runtime = runtime
-        self._serve = serve
-        self._progress = progress
-
-    async def run(
-        self, options: ColdOptions | None = None, *, stop: asyncio.Event | None = None
-    ) -> ColdReport:
-        """Process all due sessions.
-
-        Errors of sessions and providers are reported, not raised.
-
-        Args:
-            options: The selection of sessions.
-            stop: When set, no more sessions are started, and running ones are released after
-                ``cold.grace_seconds``.
-        """
-        meter = Meter()
-        llm, embedder = self._runtime.llm, self._runtime.embedder
-        runtime = msgspec.structs.replace(
-            self._runtime,
-            llm=MeteredLLM(llm, meter) if llm else None,
-            embedder=MeteredEmbedder(embedder, meter) if embedder else None,
-        )
-        started_at, began = runtime.clock(), time.monotonic()
-        options = options or ColdOptions()
-        run = _Run(runtime, self._serve(runtime), options, self._progress)
-        await run.work(stop or asyncio.Event())
-        return run.tally.report(
-            started_at=started_at,
-            duration=time.monotonic() - began,
-            dry_run=options.dry_run,
-            usage=meter.totals,
-        )
+    meter, began = Meter(), time.monotonic()
+    llm, embedder = runtime.llm, runtime.embedder
+    metered = msgspec.structs.replace(
+        runtime,
+        llm=MeteredLLM(llm, meter) if llm else None,
+        embedder=MeteredEmbedder(embedder, meter) if embedder else None,
+    )
+    run = _Run(metered, serve(metered), options or ColdOptions(), progress)
+    await run.work(stop or asyncio.Event())
+    run.report.duration, run.report.usage = time.monotonic() - began, meter.totals
+    return run.report
 
 
 class _Run:
@@ -242,9 +222,9 @@ class _Run:
         runtime: Runtime,
         work: SessionWork,
         options: ColdOptions,
-        progress: Callable[[Tally], None],
+        progress: Callable[[ColdReport], None],
     ) -> None:
-        self.tally = Tally()
+        self.report = ColdReport(started_at=runtime.clock(), dry_run=options.dry_run)
         self._runtime = runtime
         self._store = runtime.store
         self._settings = runtime.settings.cold
@@ -264,7 +244,7 @@ class _Run:
         self._exhausted = False
         self._tried_before: deque[QuietSession] = deque()
         self._turn = asyncio.Lock()
-        self._ending = Ending(self.tally, outage_after=runtime.settings.cold.outage_after)
+        self._ending = Ending(self.report, outage_after=runtime.settings.cold.outage_after)
         self._taken_up = 0
 
     # -- workers -----------------------------------------------------------------------------
@@ -288,9 +268,9 @@ class _Run:
         for worker in workers:
             if not worker.cancelled() and (error := worker.exception()) is not None:
                 raise error  # a bug, not an error of a session
-        await self._sweep()
-        await self._settle()
-        if self._options.dry_run and not self._ending.ended:
+        if not self._options.dry_run:
+            await self._clean_up()
+        elif not self._ending.ended:
             try:
                 await in_thread(self._count_others)
             except StoreError as error:
@@ -301,53 +281,39 @@ class _Run:
         in_force = self._assessor.backlogs.in_force
         if not in_force.shared:
             return
-        self.tally.former = in_force
+        self.report.former = in_force
         if not self._options.dry_run:
             since = self._clock() - COLD_QUERY - PROOF_WAIT
             for finding in self._store.host.find_lost_progress(since=since):
                 moved = self._store.formations.advance_cursor(finding.target_id)
-                self.tally.count("advanced", moved)
+                self.report.count("advanced", moved)
 
-    async def _sweep(self) -> None:
-        """Remove expired facts and notes, and forgotten memory that came back."""
-        if self._options.dry_run:
-            return
+    async def _clean_up(self) -> None:
+        """Remove what expired or came back, and settle items that were not reviewed in time."""
         only = self._options.agent_id
         agents = None if only is None else (only,)
         try:
             gone = await in_thread(partial(expire, self._runtime, agent_ids=agents))
-            self.tally.count("expired", gone)
-            removed, left = await in_thread(Sweep(self._runtime, agent_id=only, recent=RECENT).run)
+            self.report.expired += gone
+            sweep = Sweep(self._runtime, agent_id=only, recent=RECENT)
+            self.report.forgotten, self.report.forgotten_left = await in_thread(sweep.run)
             # Without notes, those of this moment go too.
             age = timedelta(days=self._runtime.settings.told.days or -1)
-            expired = await in_thread(self._store.told.prune, self._clock() - age)
-        except StoreError as error:
-            self._ending.end("database", error.message, error.hint)
-            return
-        self.tally.count("forgotten", removed)
-        self.tally.count("forgotten_left", left)
-        self.tally.count("notes_removed", expired)
-
-    async def _settle(self) -> None:
-        """Settle items in doubt that were not reviewed in time."""
-        if self._options.dry_run:
-            return
-        try:
-            counts = await settle_overdue(self._runtime, self._options.agent_id)
+            self.report.notes_removed = await in_thread(self._store.told.prune, self._clock() - age)
+            counts = await settle_overdue(self._runtime, only)
+            self.report.review_accepted = counts["accept"]
+            self.report.review_dropped = counts["reject"]
         except StoreError as error:
             self._ending.end("database", error.message, error.hint)
         except ProviderError as error:
-            self.tally.stop("provider", error.message, error.hint)
-        else:
-            self.tally.count("review_accepted", counts["accept"])
-            self.tally.count("review_dropped", counts["reject"])
+            self.report.stop("provider", error.message, error.hint)
 
     def _count_others(self) -> None:
         """Count the sessions not assessed, and failed formations, for a dry run. Blocks."""
         only = self._options.agent_id
         for session, messages in self._assessor.find_others(self._seen, only=only):
             if session.incognito or messages:
-                self.tally.leave_out("incognito" if session.incognito else "not_quiet", messages)
+                self.report.leave_out("incognito" if session.incognito else "not_quiet", messages)
         failed: dict[str, int] = {}
         for formation in self._store.formations.list_formations(
             agent_id=only, statuses=(FormationStatus.FAILED,)
@@ -355,7 +321,7 @@ class _Run:
             failed.setdefault(formation.session_id, 0)
             failed[formation.session_id] += len(formation.message_ids)
         for count in failed.values():
-            self.tally.leave_out("failed", count)
+            self.report.leave_out("failed", count)
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -376,7 +342,7 @@ class _Run:
                 await self._take(quiet, again)
             except Exception as error:  # noqa: BLE001 - reported; other sessions continue
                 self._ending.handle_error(error, quiet.session, None)
-            self._progress(self.tally)
+            self._progress(self.report)
 
     async def _next(self) -> tuple[QuietSession | None, bool]:
         """Return the next session, and whether it was postponed before."""
@@ -404,12 +370,12 @@ class _Run:
             return
         session, prospects = found.session, found.prospects
         if not again:
-            self.tally.count("considered")
+            self.report.count("considered")
         if session.incognito:
-            self.tally.count("incognito", found.agents)
+            self.report.count("incognito", found.agents)
             return
         if found.active:
-            self.tally.count("active")
+            self.report.count("active")
             return
         if self._options.dry_run:
             self._seen.add(session.id)
@@ -445,10 +411,10 @@ class _Run:
         for each in prospects:
             match each.work:
                 case "waiting" | "taken":
-                    self.tally.count(each.work)
+                    self.report.count(each.work)
                     leave_out(each.work, each.messages)
                 case "nothing":
-                    self.tally.count("not_due")
+                    self.report.count("not_due")
                     if each.messages:
                         leave_out("below_threshold", each.messages)
                 case "form" if wrong_status:
@@ -456,30 +422,27 @@ class _Run:
             if each.by_platform:
                 leave_out("formed_by_platform", each.by_platform)
             if each.left_to_platform:
-                self.tally.count("left_to_platform", each.left_to_platform)
+                self.report.count("left_to_platform", each.left_to_platform)
                 leave_out("left_to_platform", each.left_to_platform)
-        self.tally.count("left_out_by_status", "status" in left_out)
         for rule, messages in left_out.items():
-            self.tally.leave_out(rule, messages)
+            self.report.leave_out(rule, messages)
 
     def _is_left_out(self, spoken: datetime | None, due: Sequence[Prospect]) -> bool:
         options = self._options
         messages = sum(each.messages for each in due)
         oldest = self._clock() - options.max_age if options.max_age is not None else None
         if oldest is not None and spoken is not None and spoken < oldest:
-            self.tally.count("left_out_by_age")
-            self.tally.leave_out("max_age", messages)
+            self.report.leave_out("max_age", messages)
             return True
         if options.limit is not None and self._taken_up >= options.limit:
-            self.tally.count("left_out_by_limit")
-            self.tally.leave_out("limit", messages)
+            self.report.leave_out("limit", messages)
             return True
         self._taken_up += 1
         return False
 
     async def _do(self, session: Session, due: Sequence[Prospect]) -> None:
         if self._options.dry_run:
-            self.tally.planned.extend(
+            planned = (
                 ColdPlan(
                     session_id=session.id,
                     session=session.label,
@@ -490,9 +453,10 @@ class _Run:
                 )
                 for each in due
             )
+            self.report.planned = (*self.report.planned, *planned)
             return
-        if self.tally.former is not None:
-            self.tally.count("unread", sum(each.unread for each in due))
+        if self.report.former is not None:
+            self.report.count("unread", sum(each.unread for each in due))
         await self._in_time(
             session,
             lambda is_time_up: [self._form(session, each.agent.id, is_time_up) for each in due],
@@ -515,9 +479,9 @@ class _Run:
                 found = await asyncio.gather(*work, return_exceptions=True)
                 return [each for each in found if not isinstance(each, BaseException)]
         except TimeoutError:
-            self.tally.timed_out.append(session.label)
+            self.report.timed_out = (*self.report.timed_out, session.label)
         except asyncio.CancelledError:
-            self.tally.given_back.append(session.label)
+            self.report.given_back = (*self.report.given_back, session.label)
             raise
         return []
 
@@ -539,7 +503,7 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - reported; other sessions continue
             self._ending.handle_error(error, session, agent_id)
             return False
-        self.tally.count_texts(texts)
+        self.report.count_texts(texts)
         self._report_failed(session, agent_id, texts)
         # The next run retries failures without an answer. A rejected answer has a cost, and is
         # retried only with the next formation.
@@ -559,11 +523,12 @@ class _Run:
                 is_time_up=is_time_up,
             )
             for report in failures_of(reports):
-                self.tally.failed.append(await self._failure(report, session))
+                failure = await self._failure(report, session)
+                self.report.failed = (*self.report.failed, failure)
         except Exception as error:  # noqa: BLE001 - reported; other sessions continue
             self._ending.handle_error(error, session, agent_id)
             return
-        self.tally.add_formations(reports)
+        self.report.add_formations(reports)
         if any(report.outcome == "applied" for report in reports):
             self._ending.note_success()
         for report in reports:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
-from edenmem.engine.cold.report import ColdReport, Tally
-from edenmem.engine.cold.runner import ColdOptions, ColdRunner, SessionWork
+from edenmem.engine.cold.runner import SessionWork, run_cold
 from edenmem.engine.formation.claims import step
 from edenmem.engine.formation.sharing import Backlogs, InForce
 from edenmem.engine.runtime.runtime import Runtime
@@ -50,16 +49,9 @@ class ColdSessions:
     """Operations on quiet sessions."""
 
     def __init__(self, runtime: Runtime, serve: Callable[[Runtime], SessionWork]) -> None:
+        self.run = partial(run_cold, runtime, serve)
         self._runtime = runtime
-        self._serve = serve
         self._formations = runtime.store.formations
-
-    async def run(
-        self, options: ColdOptions, *, stop: asyncio.Event, progress: Callable[[Tally], None]
-    ) -> ColdReport:
-        """Process quiet sessions; see `ColdRunner.run`."""
-        runner = ColdRunner(self._runtime, self._serve, progress=progress)
-        return await runner.run(options, stop=stop)
 
     def sharing(self, agent_id: str | None = None, *, latest: int = 100) -> SharingReport:
         """Return the former in force, and irregular readings in the latest sessions."""

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from edenmem.engine.cold.report import ColdReport
-from edenmem.engine.cold.runner import ColdOptions, ColdRunner
+from edenmem.engine.cold.runner import ColdOptions, run_cold
 from edenmem.engine.service import MemoryService
 from edenmem.llm.protocol import LLMRequest
 from edenmem.models.formation import Formation, FormationStatus
@@ -89,11 +89,13 @@ class Quiet:
         said = make_messages(session, messages, start=ago(days=days), sender=ANNA.id)
         assert self.store.host.add_messages(session.id, said) == messages
 
-    def runner(self, **options: Any) -> ColdRunner:
-        """Return a new worker."""
+    async def run(self, *, stop: asyncio.Event | None = None, **options: Any) -> ColdReport:
+        """Run a new worker."""
+        names = ColdOptions.__struct_fields__
+        chosen = {name: options.pop(name) for name in list(options) if name in names}
         cold = msgspec.structs.replace(self.settings.cold, **options.pop("cold", {}))
         settings = msgspec.structs.replace(self.settings, cold=cold)
-        return ColdRunner(
+        return await run_cold(
             make_runtime(
                 self.store,
                 options.pop("settings", settings),
@@ -102,14 +104,10 @@ class Quiet:
                 clock=self.clock,
             ),
             MemoryService.from_runtime,
+            ColdOptions(**chosen),
+            stop=stop,
             **options,
         )
-
-    async def run(self, *, stop: asyncio.Event | None = None, **options: Any) -> ColdReport:
-        """Run a new worker."""
-        names = ColdOptions.__struct_fields__
-        chosen = {name: options.pop(name) for name in list(options) if name in names}
-        return await self.runner(**options).run(ColdOptions(**chosen), stop=stop)
 
     def formations(self, status: FormationStatus | None = None) -> list[Formation]:
         """Return formations, oldest first."""

@@ -15,8 +15,8 @@ import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
-from edenmem.engine.cold.report import Tally
-from edenmem.engine.cold.runner import ColdRunner
+from edenmem.engine.cold.report import ColdReport
+from edenmem.engine.cold.runner import run_cold
 from edenmem.engine.service import MemoryService
 from edenmem.search import words
 from edenmem.settings.schema import ColdSettings, Settings
@@ -39,8 +39,8 @@ def main(path: Path) -> tuple[float, float]:
     cold_world.warm_up()
     seen: dict[int, tuple[int, int]] = {}
 
-    def look(tally: Tally) -> None:
-        formed = tally["formed"]
+    def look(report: ColdReport) -> None:
+        formed = report.formed
         if formed in _LOOKS and formed not in seen:
             _empty_caches(store)
             gc.collect()
@@ -57,9 +57,8 @@ def main(path: Path) -> tuple[float, float]:
         actor=data.ACTOR,
         clock=data.clock,
     )
-    runner = ColdRunner(runtime, MemoryService.from_runtime, progress=look)
     tracemalloc.start()
-    report = asyncio.run(runner.run())
+    report = asyncio.run(run_cold(runtime, MemoryService.from_runtime, progress=look))
     tracemalloc.stop()
     store.database.close()
     assert (report.formed, report.failed) == (_LOOKS[-1], ())

@@ -81,7 +81,7 @@ async def test_known_failure_55_a_history_is_not_paid_for_twice(quiet: Quiet) ->
         messages = list(quiet.store.host.messages(session.id))[:count]
         put_proof(quiet.store, session.id, EVE.id, [message.id for message in messages])
     report = await quiet.run()
-    assert (report.formed, report.left_out_by_status) == (0, 1)
+    assert (report.formed, report.sessions_left_out("status")) == (0, 1)
     assert quiet.llm.requests == []
     await quiet.run()  # on SQLite, noting the proof counts as a change
     assert (await quiet.run()).considered == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.cold.report import Tally
+from edenmem.engine.cold.report import ColdReport
 from edenmem.engine.reports import FormationReport
 from edenmem.errors import (
     BudgetExceeded,
@@ -154,13 +154,13 @@ async def test_a_hanging_agent_takes_no_time_from_another(
         await adam_is_done.wait()
         return hang_until_time_is_up
 
-    def told(tally: Tally, reports: Sequence[FormationReport]) -> None:
-        add_formations(tally, reports)
+    def told(report: ColdReport, reports: Sequence[FormationReport]) -> None:
+        add_formations(report, reports)
         adam_is_done.set()
 
     no_clock(monkeypatch)
-    add_formations = Tally.add_formations
-    monkeypatch.setattr(Tally, "add_formations", told)
+    add_formations = ColdReport.add_formations
+    monkeypatch.setattr(ColdReport, "add_formations", told)
     quiet.llm.script("facts", facts)
     report = await quiet.run()
     assert (report.timed_out, report.formed) == (("both",), 1)

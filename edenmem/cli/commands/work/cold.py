@@ -37,7 +37,7 @@ from edenmem.models.scope import Scope
 from edenmem.text import many
 
 if TYPE_CHECKING:
-    from edenmem.engine.cold.report import ColdFailure, ColdPlan, ColdReport, LeftOut, Tally
+    from edenmem.engine.cold.report import ColdFailure, ColdPlan, ColdReport, LeftOut
     from edenmem.engine.cold.runner import ColdOptions
     from edenmem.engine.service import MemoryService
 
@@ -334,11 +334,11 @@ _LEFT_OUT: list[Column[LeftOut]] = [
 ]
 
 
-def describe_tally(tally: Tally) -> str:
+def describe_progress(report: ColdReport) -> str:
     """Describe the progress of a run."""
     return (
-        f"{many(tally['considered'], 'session')}, {tally['formed']:,} formed,"
-        f" {tally['not_due']:,} not due, {len(tally.failed):,} failed"
+        f"{many(report.considered, 'session')}, {report.formed:,} formed,"
+        f" {report.not_due:,} not due, {len(report.failed):,} failed"
     )
 
 
@@ -414,9 +414,9 @@ def _describe_waiting(texts: int) -> str | None:
 def _fields(report: ColdReport) -> list[tuple[str, object]]:
     facts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
     left_out = (
-        (report.left_out_by_status, "by status (see --all-status)"),
-        (report.left_out_by_limit, "by --limit"),
-        (report.left_out_by_age, "by --max-age"),
+        (report.sessions_left_out("status"), "by status (see --all-status)"),
+        (report.sessions_left_out("limit"), "by --limit"),
+        (report.sessions_left_out("max_age"), "by --max-age"),
     )
     usage = [
         f"{total.model}: {many(total.calls, 'call')},"
@@ -497,7 +497,7 @@ def one_round(
                 report = await service.cold.run(
                     chosen,
                     stop=stop,
-                    progress=lambda tally: progress.say(describe_tally(tally)),
+                    progress=lambda report: progress.say(describe_progress(report)),
                 )
                 left_out = None
                 # This reads all sessions, which is too slow for every run of cron.
