@@ -6,19 +6,17 @@ of each other, so there are no protocol sessions to take over.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
 from mcp.server import ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import INVALID_REQUEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
@@ -163,7 +161,7 @@ class _Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with ExitStack() as stack:
             refusal = await self._admit(scope, stack)
-            await (refusal or self._app)(scope, receive, _without_details(send))
+            await (refusal or self._app)(scope, receive, send)
 
     async def _admit(self, scope: Scope, stack: ExitStack) -> JSONResponse | None:
         """Return the refusal of a request, or None after setting its reach."""
@@ -181,33 +179,6 @@ class _Gate:
         except Refused as error:
             return _unavailable(error.status_code, error.detail, error.headers)
         return None
-
-
-def _without_details(send: Send) -> Send:
-    """Return a ``send`` that shortens what the library says about an invalid message.
-
-    It quotes the message, in the words of the library's own validation.
-    """
-    start: Message = {}
-
-    async def send_short(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == 400:
-            start.update(message)  # the length may change
-            return
-        if start:
-            body = message.get("body", b"")
-            if b'"Validation error: ' in body:
-                answer = json.loads(body)
-                answer["error"] = {"code": INVALID_REQUEST, "message": "invalid message"}
-                message = {**message, "body": json.dumps(answer).encode()}
-                length = (b"content-length", str(len(message["body"])).encode())
-                kept = [each for each in start["headers"] if each[0].lower() != length[0]]
-                start["headers"] = [*kept, length]
-            await send({**start})
-            start.clear()
-        await send(message)
-
-    return send_short
 
 
 def _unavailable(

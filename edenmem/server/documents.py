@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import wraps
+from inspect import iscoroutinefunction
 from itertools import chain, dropwhile, islice
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -16,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from edenmem.engine.context.told import ItemState
 from edenmem.engine.edits.reviewer import Reviewed
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConflictError, KeyTaken
 from edenmem.models.changes import AuditEntry
 from edenmem.models.memory import Consolidation, Fact, FactFields, Policy, Reflection, ReviewItem
@@ -381,7 +385,11 @@ def page(
     Raises:
         Refused: the cursor is invalid (422).
     """
-    rest = iter(found) if cursor is None else _after(found, key, *_read_cursor(cursor))
+    rest: Iterator[M] = iter(found)
+    if cursor is not None:
+        if (given := _CURSOR.fullmatch(cursor)) is None:
+            raise Refused(422, "query.cursor is not a cursor of this list")
+        rest = _after(rest, key, _EPOCH + timedelta(milliseconds=int(given[1])), given[2])
     items = list(islice(rest, limit + 1))
     more = None
     if len(items) > limit:
@@ -403,12 +411,6 @@ def _after(
         same.append(each)
     places = [place for place, each in enumerate(same) if key(each)[1] == item_id]
     yield from chain(same[places[0] + 1 if places else 0 :], rest)
-
-
-def _read_cursor(cursor: str) -> tuple[datetime, str]:
-    if (found := _CURSOR.fullmatch(cursor)) is None:
-        raise Refused(422, "query.cursor is not a cursor of this list")
-    return _EPOCH + timedelta(milliseconds=int(found[1])), found[2]
 
 
 # -- from memory ---------------------------------------------------------------------------------
@@ -541,16 +543,12 @@ async def _check_request(request: Request) -> None:
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
     known = {field.alias for field in route.dependant.query_params}
-    unknown = [name for name in request.query_params if name not in known]
-    if unknown:
-        raise RequestValidationError([_unknown(name) for name in unknown])
+    if unknown := [name for name in request.query_params if name not in known]:
+        errors = [{"type": "extra_forbidden", "loc": ("query", name)} for name in unknown]
+        raise RequestValidationError([{**each, "ctx": {"what": "parameter"}} for each in errors])
     # Forms of other sites can send a body, but not with this type.
     if route.body_field is not None and not _is_json(request) and await request.body():
         raise Refused(415, "send Content-Type: application/json")
-
-
-def _unknown(name: str) -> dict[str, Any]:
-    return {"type": "extra_forbidden", "loc": ("query", name), "ctx": {"what": "parameter"}}
 
 
 def _is_json(request: Request) -> bool:
@@ -564,8 +562,16 @@ class RepeatableRoute(APIRoute):
     """A route that answers a repeated write with its first answer, by ``Idempotency-Key``.
 
     Answers are kept in memory, for some time. Without the key, and after a start of the server,
-    writes are safe to repeat all the same; see the guide.
+    writes are safe to repeat all the same; see the guide. A function that blocks runs in a thread
+    of the store.
     """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        @wraps(endpoint)
+        async def run(**given: Any) -> Any:
+            return await in_thread(endpoint, **given)
+
+        super().__init__(path, endpoint if iscoroutinefunction(endpoint) else run, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of a request."""
@@ -640,15 +646,16 @@ def check_etag(if_match: str | None, version: int, *, required: bool = True) -> 
     return version
 
 
-async def as_decided(change: Awaitable[T]) -> T:
-    """Return the result of a change of one version.
+@contextmanager
+def as_decided() -> Iterator[None]:
+    """Change one version.
 
     Raises:
         Refused: another change was first (412).
         KeyTaken: another fact of the scope has the key.
     """
     try:
-        return await change
+        yield
     except KeyTaken:
         raise
     except ConflictError as error:

@@ -74,10 +74,6 @@ class Reach:
                 return agent
         raise NotFoundError("agent not found")
 
-    def agent_now(self, agent: Agent) -> Agent:
-        """Return the agent with its current settings."""
-        return self.service.host.agent(agent.id) or agent
-
     def _choose_agent(self) -> Agent:
         if len(self.agents) == 1:
             return self.agents[0]
@@ -102,10 +98,8 @@ class Reach:
             text = self._settings.users.get(name, name)
         if not text:
             return self.caller.user_id
-        if self.caller.user_id is not None:
-            within = self._own_accounts(text)
-        else:
-            within = self._accounts(agent, text)
+        own_only = self.caller.user_id is not None
+        within = self._own_accounts(text) if own_only else self._accounts(agent, text)
         if len(within) > 1:
             raise UsageError("several accounts have this name: use an ID")
         if not within and is_default:  # not left out: a new fact would become the agent's
@@ -180,7 +174,12 @@ class Reach:
             people = self.service.store.host.people_of([text]).get(text, frozenset())
             may_see = bool(people & self.caller.accounts)
         session = self.service.host.session(text) if may_see else None
-        if session is not None and agent.id in session.agents and self._takes_part(session):
+        own_only = self.caller.user_id is not None
+        if (
+            session is not None
+            and agent.id in session.agents
+            and not (own_only and self.caller.accounts.isdisjoint(session.users))
+        ):
             return session
         raise NotFoundError("session not found")
 
@@ -209,10 +208,6 @@ class Reach:
             return self.session(agent, text)
         except NotFoundError:
             return self.session(agent, named)
-
-    def _takes_part(self, session: Session) -> bool:
-        """Return whether the token's user, if any, currently participates in the session."""
-        return self.caller.user_id is None or bool({*session.users} & self.caller.accounts)
 
     def fact(self, fact_id: str) -> Fact:
         """Return the fact with an ID.
@@ -253,19 +248,15 @@ class Reach:
             raise AccessDenied("a user's token may change only that user's memory", status=403)
 
 
-def _reach(request: Request, caller: Caller) -> Reach:
+async def reading(request: Request, caller: FromCaller) -> Reach:
+    """Return the reach of a request that reads."""
     route = getattr(request.scope.get("route"), "path", request.url.path)
     return Reach(state_of(request), caller, f"serve {request.method} {route}")
 
 
-async def reading(request: Request, caller: FromCaller) -> Reach:
-    """Return the reach of a request that reads."""
-    return _reach(request, caller)
-
-
 async def writing(request: Request, caller: FromWriter) -> Reach:
     """Return the reach of a request that changes memory."""
-    return _reach(request, caller)
+    return await reading(request, caller)
 
 
 #: Parameter of routes that read.

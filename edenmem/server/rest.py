@@ -63,29 +63,24 @@ _VERSIONED = {**BODY_ERRORS, **VERSION_ERRORS}
 
 
 @router.get("/agents/{agent_id}/memory", summary="Read a user's text and directives")
-async def read_user_memory(
+def read_user_memory(
     agent_id: Named, reach: Reading, response: Response, user: OptionalName = None
 ) -> TextDocument:
     """Return the agent's text about one account of a user, with the pending directives.
 
     The version of the text is the ETag."""
-    document = await in_thread(_read_user_memory, reach, agent_id, user)
-    set_etag(response, document.version)
-    return document
-
-
-def _read_user_memory(reach: Reach, agent_id: str, user: str | None) -> TextDocument:
     agent = reach.agent(agent_id)
     account = reach.demand_account(agent, user)
     scope = Scope.user(agent.id, account)
     text = reach.service.memory.text(scope)
-    status = reach.service.scopes.status(scope)
+    version = text.version if text else 0
+    set_etag(response, version)
     return TextDocument(
         agent_id=agent.id,
         user_id=account,
         content=text.consolidated_content if text else "",
-        version=text.version if text else 0,
-        word_limit=status.word_limit,
+        version=version,
+        word_limit=reach.service.scopes.status(scope).word_limit,
         updated_at=text.updated_at if text else None,
         user_memory_enabled=agent.user_memory_enabled,
         directives=[reflection_document(each) for each in reach.service.memory.pending(scope)],
@@ -93,7 +88,7 @@ def _read_user_memory(reach: Reach, agent_id: str, user: str | None) -> TextDocu
 
 
 @router.post("/agents/{agent_id}/memory", summary="Replace a user's text", responses=_VERSIONED)
-async def write_user_memory(
+def write_user_memory(
     agent_id: Named,
     body: NewContent,
     reach: Writing,
@@ -104,16 +99,10 @@ async def write_user_memory(
     """Replace the text with a new version; pending directives stay pending.
 
     Needs ``If-Match`` (``"0"`` for the first version)."""
-
-    def write() -> TextDocument:
-        agent = reach.agent(agent_id)
-        scope = Scope.user(agent.id, reach.demand_account(agent, user))
-        _write_text(reach, scope, body.content, if_match)
-        return _read_user_memory(reach, agent_id, user)
-
-    document = await as_decided(in_thread(write))
-    set_etag(response, document.version)
-    return document
+    agent = reach.agent(agent_id)
+    scope = Scope.user(agent.id, reach.demand_account(agent, user))
+    _write_text(reach, scope, body.content, if_match)
+    return read_user_memory(agent_id, reach, response, user)
 
 
 def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) -> None:
@@ -122,9 +111,10 @@ def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) 
     text = reach.service.memory.text(scope)
     version = check_etag(if_match, text.version if text else 0)
     is_person = reach.caller.user_id is not None
-    reach.service.editor.edit_consolidation(
-        scope, content, expected_version=version, fixes=is_person
-    )
+    with as_decided():
+        reach.service.editor.edit_consolidation(
+            scope, content, expected_version=version, fixes=is_person
+        )
 
 
 @router.patch(
@@ -132,24 +122,20 @@ def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) 
     summary="Turn user memory on or off",
     responses=BODY_ERRORS,
 )
-async def switch_user_memory(agent_id: Named, body: Switch, reach: Writing) -> SwitchDocument:
+def switch_user_memory(agent_id: Named, body: Switch, reach: Writing) -> SwitchDocument:
     """Turn user memory on or off for all users of the agent.
 
     Not available with the token of a user."""
-
-    def switch() -> SwitchDocument:
-        agent = reach.agent(agent_id)
-        if reach.caller.user_id is not None:
-            raise AccessDenied("a user's token cannot change settings of an agent", status=403)
-        reach.service.editor.set_agent(agent.id, user_memory=body.enabled)
-        changed = reach.agent_now(agent)
-        return SwitchDocument(
-            agent_id=agent.id,
-            user_memory_enabled=changed.user_memory_enabled,
-            agent_memory_enabled=changed.agent_memory_enabled,
-        )
-
-    return await in_thread(switch)
+    agent = reach.agent(agent_id)
+    if reach.caller.user_id is not None:
+        raise AccessDenied("a user's token cannot change settings of an agent", status=403)
+    reach.service.editor.set_agent(agent.id, user_memory=body.enabled)
+    changed = reach.service.host.agent(agent.id) or agent
+    return SwitchDocument(
+        agent_id=agent.id,
+        user_memory_enabled=changed.user_memory_enabled,
+        agent_memory_enabled=changed.agent_memory_enabled,
+    )
 
 
 @router.delete(
@@ -158,33 +144,25 @@ async def switch_user_memory(agent_id: Named, body: Switch, reach: Writing) -> S
     status_code=204,
     responses=_EMPTY,
 )
-async def delete_directive(agent_id: Named, directive_id: Named, reach: Writing) -> None:
+def delete_directive(agent_id: Named, directive_id: Named, reach: Writing) -> None:
     """Delete a reflection about a user. A text that has absorbed the reflection stays the same."""
-
-    def delete() -> None:
-        agent = reach.agent(agent_id)
-        found = reach.memory(directive_id)
-        is_directive = isinstance(found, Reflection) and found.scope is ScopeKind.USER
-        if not is_directive or found.agent_id != agent.id:
-            raise NotFoundError("memory not found")
-        reach.demand_write(found.home)
-        reach.service.editor.delete_reflection(found.id)
-
-    await in_thread(delete)
+    agent = reach.agent(agent_id)
+    found = reach.memory(directive_id)
+    is_directive = isinstance(found, Reflection) and found.scope is ScopeKind.USER
+    if not is_directive or found.agent_id != agent.id:
+        raise NotFoundError("memory not found")
+    reach.demand_write(found.home)
+    reach.service.editor.delete_reflection(found.id)
 
 
 # -- shards --------------------------------------------------------------------------------------
 
 
 @router.get("/agents/{agent_id}/collective-memory", summary="Read the shards of an agent")
-async def read_shards(agent_id: Named, reach: Reading) -> list[ShardDocument]:
+def read_shards(agent_id: Named, reach: Reading) -> list[ShardDocument]:
     """Return all shards by name, with settings, text, newest facts and suggestions."""
-
-    def read() -> list[ShardDocument]:
-        agent = reach.agent(agent_id)
-        return [_read_shard(reach, each) for each in reach.service.host.shards(agent.id)]
-
-    return await in_thread(read)
+    agent = reach.agent(agent_id)
+    return [_read_shard(reach, each) for each in reach.service.host.shards(agent.id)]
 
 
 def _read_shard(reach: Reach, policy: Policy) -> ShardDocument:
@@ -204,23 +182,19 @@ def _read_shard(reach: Reach, policy: Policy) -> ShardDocument:
     status_code=201,
     responses=BODY_ERRORS,
 )
-async def create_shard(
+def create_shard(
     agent_id: Named, body: NewShard, reach: Writing, response: Response
 ) -> ShardDocument:
     """Create a shard, with instructions for its memories."""
-
-    def create() -> ShardDocument:
-        agent = reach.agent(agent_id)
-        scope = Scope.shard(agent.id, body.name)
-        reach.demand_write(scope)
-        _check_settings(body)
-        if reach.service.scopes.policy(scope) is not None:
-            raise ConflictError("the agent already has a shard with this name")
-        settings = {"active": True, **body.changes()}
-        reach.service.editor.set_policy(scope, settings, expected_version=0)
-        return _read_shard(reach, reach.shard(agent, body.name))
-
-    shard = await in_thread(create)
+    agent = reach.agent(agent_id)
+    scope = Scope.shard(agent.id, body.name)
+    reach.demand_write(scope)
+    _check_settings(body)
+    if reach.service.scopes.policy(scope) is not None:
+        raise ConflictError("the agent already has a shard with this name")
+    settings = {"active": True, **body.changes()}
+    reach.service.editor.set_policy(scope, settings, expected_version=0)
+    shard = _read_shard(reach, reach.shard(agent, body.name))
     set_etag(response, shard.version)
     return shard
 
@@ -230,7 +204,7 @@ async def create_shard(
     summary="Change a shard",
     responses=_VERSIONED,
 )
-async def change_shard(
+def change_shard(
     agent_id: Named,
     shard_id: Named,
     body: ShardSettings,
@@ -241,21 +215,17 @@ async def change_shard(
     """Change settings of a shard, or its text (``content``, with ``If-Match``), not both.
 
     ``shard_id`` is the name of the shard, or its ID in v1."""
-
-    def change() -> ShardDocument:
-        agent = reach.agent(agent_id)
-        scope, settings = reach.shard(agent, shard_id).home, body.changes()
-        reach.demand_write(scope)
-        if (body.content is None) == (not settings):
-            raise UsageError("give either 'content' or settings of the shard, not both")
-        if body.content is not None:
-            _write_text(reach, scope, body.content, if_match)
-        else:
-            _check_settings(body)
-            reach.service.editor.set_policy(scope, settings)
-        return _read_shard(reach, reach.shard(agent, shard_id))
-
-    shard = await as_decided(in_thread(change))
+    agent = reach.agent(agent_id)
+    scope, settings = reach.shard(agent, shard_id).home, body.changes()
+    reach.demand_write(scope)
+    if (body.content is None) == (not settings):
+        raise UsageError("give either 'content' or settings of the shard, not both")
+    if body.content is not None:
+        _write_text(reach, scope, body.content, if_match)
+    else:
+        _check_settings(body)
+        reach.service.editor.set_policy(scope, settings)
+    shard = _read_shard(reach, reach.shard(agent, shard_id))
     set_etag(response, shard.version)
     return shard
 
@@ -266,25 +236,17 @@ async def change_shard(
     status_code=204,
     responses=_EMPTY,
 )
-async def delete_shard_memory(
-    agent_id: Named, shard_id: Named, memory_id: Named, reach: Writing
-) -> None:
+def delete_shard_memory(agent_id: Named, shard_id: Named, memory_id: Named, reach: Writing) -> None:
     """Delete a fact or a suggestion. The history keeps its versions."""
-
-    def delete() -> None:
-        agent = reach.agent(agent_id)
-        scope = reach.shard(agent, shard_id).home
-        found = reach.memory(memory_id)
-        if found.home != scope:
-            raise NotFoundError("memory not found")
-        reach.demand_write(scope)
-        editor = reach.service.editor
-        if isinstance(found, Fact):
-            editor.delete_fact(found.id)
-        else:
-            editor.delete_reflection(found.id)
-
-    await in_thread(delete)
+    agent = reach.agent(agent_id)
+    scope = reach.shard(agent, shard_id).home
+    found = reach.memory(memory_id)
+    if found.home != scope:
+        raise NotFoundError("memory not found")
+    reach.demand_write(scope)
+    editor = reach.service.editor
+    delete = editor.delete_fact if isinstance(found, Fact) else editor.delete_reflection
+    delete(found.id)
 
 
 # -- single memories -----------------------------------------------------------------------------
@@ -311,10 +273,10 @@ async def edit_memory(
     if isinstance(found, Fact):
         return await edit_fact(reach, found, body.content, version, response)
     await in_thread(check_content, reach, found.home, body.content, "reflection")
-    editor = reach.service.editor
-    await as_decided(
-        in_thread(editor.edit_reflection, found.id, body.content, expected_version=version)
-    )
+    with as_decided():
+        await in_thread(
+            reach.service.editor.edit_reflection, found.id, body.content, expected_version=version
+        )
     after = await in_thread(reach.memory, memory_id)
     set_etag(response, after.version)
     assert isinstance(after, Reflection)
@@ -335,13 +297,12 @@ async def edit_fact(
         Refused: the text or the fields must not be stored (422).
     """
     await in_thread(check_content, reach, fact.home, content or "", "fact", fields)
-    await as_decided(
-        reach.service.edit(
+    with as_decided():
+        await reach.service.edit(
             lambda editor: editor.edit_fact(
                 fact.id, content, expected_version=version, fields=fields
             )
         )
-    )
     after = await in_thread(reach.fact, fact.id)
     set_etag(response, after.version)
     return fact_document(after, reach.caller)

@@ -185,7 +185,7 @@ def _utc(moment: datetime | None) -> datetime | None:
 
 
 @router.get("/facts", summary="List facts")
-async def list_facts(
+def list_facts(
     reach: Reading,
     agent: OptionalName = None,
     user: OptionalName = None,
@@ -204,34 +204,30 @@ async def list_facts(
 
     Add ``user`` or ``group`` to include theirs. With ``expired``: facts that have expired,
     which are left out otherwise."""
-
-    def read() -> Page[FactDocument]:
-        chosen = reach.agent(agent)
-        _check_group(reach, group)
-        scopes = reach.service.scopes.readable(
-            chosen,
-            user_id=reach.account(chosen, user),
-            group_id=group,
-            shards=shard or None,
-            kinds=[ScopeKind(kind) for kind in scope] or None,
-        )
-        filter = FactFilter(
-            scopes=scopes,
-            since=_utc(since),
-            until=_utc(until),
-            tags=tuple(tag),
-            key=key,
-            expired_at=utc_now() if expired else None,
-        )
-        return page(
-            reach.service.memory.facts(filter, limit=None if cursor else limit + 1),
-            lambda fact: (fact.recent_at, fact.id),
-            lambda fact: fact_document(fact, reach.caller),
-            limit,
-            cursor,
-        )
-
-    return await in_thread(read)
+    chosen = reach.agent(agent)
+    _check_group(reach, group)
+    scopes = reach.service.scopes.readable(
+        chosen,
+        user_id=reach.account(chosen, user),
+        group_id=group,
+        shards=shard or None,
+        kinds=[ScopeKind(kind) for kind in scope] or None,
+    )
+    filter = FactFilter(
+        scopes=scopes,
+        since=_utc(since),
+        until=_utc(until),
+        tags=tuple(tag),
+        key=key,
+        expired_at=utc_now() if expired else None,
+    )
+    return page(
+        reach.service.memory.facts(filter, limit=None if cursor else limit + 1),
+        lambda fact: (fact.recent_at, fact.id),
+        lambda fact: fact_document(fact, reach.caller),
+        limit,
+        cursor,
+    )
 
 
 @router.post(
@@ -276,9 +272,9 @@ async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDoc
 
 
 @router.get("/facts/{fact_id}", summary="Read a fact")
-async def read_fact(fact_id: Named, reach: Reading, response: Response) -> FactDocument:
+def read_fact(fact_id: Named, reach: Reading, response: Response) -> FactDocument:
     """Return a fact. Its version is the ETag."""
-    fact = await in_thread(reach.fact, fact_id)
+    fact = reach.fact(fact_id)
     set_etag(response, fact.version)
     return fact_document(fact, reach.caller)
 
@@ -311,16 +307,12 @@ async def change_fact(
     status_code=204,
     responses={204: {"description": "Done."}, **problem_responses(409, 412)},
 )
-async def delete_fact(fact_id: Named, reach: Writing, if_match: IfMatch = None) -> None:
+def delete_fact(fact_id: Named, reach: Writing, if_match: IfMatch = None) -> None:
     """Delete a fact; the history keeps its versions. ``If-Match`` is optional."""
-
-    def delete() -> None:
-        fact = reach.fact(fact_id)
-        reach.demand_write(fact.home)
-        version = check_etag(if_match, fact.version, required=False)
-        reach.service.editor.delete_fact(fact.id, expected_version=version)
-
-    await in_thread(delete)
+    fact = reach.fact(fact_id)
+    reach.demand_write(fact.home)
+    version = check_etag(if_match, fact.version, required=False)
+    reach.service.editor.delete_fact(fact.id, expected_version=version)
 
 
 # -- contexts and the log ------------------------------------------------------------------------
@@ -371,7 +363,7 @@ async def context(
 
 
 @router.get("/told", summary="List replies that were given memory")
-async def list_told(
+def list_told(
     reach: Reading,
     agent: OptionalName = None,
     user: OptionalName = None,
@@ -384,44 +376,36 @@ async def list_told(
 
     ``session`` and ``memory`` are IDs: only replies of that session, and only replies that were
     given that fact or reflection. A user's token sees replies to that user."""
-
-    def read() -> Page[ReplyDocument]:
-        chosen = reach.agent(agent)
-        account = reach.account(chosen, user)
-        replies = reach.service.told.replies(
-            agent_id=chosen.id,
-            user_ids=reach.service.host.person(account).ids if account else None,
-            session_id=session,
-            keys=[memory] if memory else None,
-            limit=None if cursor else limit + 1,
-        )
-        shown = partial(ReplyDocument.model_validate, from_attributes=True)
-        return page(replies, lambda one: (one.at, one.id), shown, limit, cursor)
-
-    return await in_thread(read)
+    chosen = reach.agent(agent)
+    account = reach.account(chosen, user)
+    replies = reach.service.told.replies(
+        agent_id=chosen.id,
+        user_ids=reach.service.host.person(account).ids if account else None,
+        session_id=session,
+        keys=[memory] if memory else None,
+        limit=None if cursor else limit + 1,
+    )
+    shown = partial(ReplyDocument.model_validate, from_attributes=True)
+    return page(replies, lambda one: (one.at, one.id), shown, limit, cursor)
 
 
 @router.get("/told/{reply_id}", summary="Read what a reply was given")
-async def read_told(reply_id: Named, reach: Reading) -> ToldDocument:
+def read_told(reply_id: Named, reach: Reading) -> ToldDocument:
     """Return the memory that a reply was given, as the agent saw it.
 
     Chats have the ID in the header ``X-Edenmem-Told``. What a user's token may not read is left
     out."""
-
-    def read() -> ToldDocument:
-        caller = reach.caller
-        found = reach.service.told.replies(reply_id=reply_id) if is_id(reply_id) else []
-        is_own = caller.user_id is None or (found and found[0].user_id in caller.accounts)
-        if not (found and is_own and caller.may_reach_agent(found[0].agent_id)):
-            raise NotFoundError("reply not found")
-        told = reach.service.told.as_told(found[0], may_read=caller.may_read)
-        return ToldDocument.model_validate(told, from_attributes=True)
-
-    return await in_thread(read)
+    caller = reach.caller
+    found = reach.service.told.replies(reply_id=reply_id) if is_id(reply_id) else []
+    is_own = caller.user_id is None or (found and found[0].user_id in caller.accounts)
+    if not (found and is_own and caller.may_reach_agent(found[0].agent_id)):
+        raise NotFoundError("reply not found")
+    told = reach.service.told.as_told(found[0], may_read=caller.may_read)
+    return ToldDocument.model_validate(told, from_attributes=True)
 
 
 @router.get("/log", summary="List changes")
-async def log(
+def log(
     reach: Reading,
     agent: OptionalName = None,
     user: OptionalName = None,
@@ -433,29 +417,23 @@ async def log(
     """Return changes of the agent's memory, newest first.
 
     With ``user`` or the token of a user: only changes of that user's memory."""
-
-    def read() -> Page[EntryDocument]:
-        chosen = reach.agent(agent)
-        account = reach.account(chosen, user) if user else reach.caller.user_id
-        history = reach.service.history
-        begin, end = _utc(since), _utc(until)
-        if account is None:
-            entries = history.entries(agent_id=chosen.id, since=begin, until=end)
-        else:
-            scopes = [
-                Scope.user(chosen.id, each) for each in reach.service.host.person(account).ids
-            ]
-            entries = merge(
-                *(history.entries(scope=each, since=begin, until=end) for each in scopes),
-                key=lambda entry: entry.at,
-                reverse=True,
-            )
-        return page(
-            entries,
-            lambda entry: (entry.at, entry.id),
-            lambda entry: entry_document(entry, reach.caller),
-            limit,
-            cursor,
+    chosen = reach.agent(agent)
+    account = reach.account(chosen, user) if user else reach.caller.user_id
+    history = reach.service.history
+    begin, end = _utc(since), _utc(until)
+    if account is None:
+        entries = history.entries(agent_id=chosen.id, since=begin, until=end)
+    else:
+        scopes = [Scope.user(chosen.id, each) for each in reach.service.host.person(account).ids]
+        entries = merge(
+            *(history.entries(scope=each, since=begin, until=end) for each in scopes),
+            key=lambda entry: entry.at,
+            reverse=True,
         )
-
-    return await in_thread(read)
+    return page(
+        entries,
+        lambda entry: (entry.at, entry.id),
+        lambda entry: entry_document(entry, reach.caller),
+        limit,
+        cursor,
+    )

@@ -83,35 +83,27 @@ class SessionMemoryDocument(BaseModel):
 
 
 @router.get("/sessions/{session_id}/memory", summary="Read the memory from a session")
-async def read_session_memory(
+def read_session_memory(
     session_id: Named, reach: Reading, agent: OptionalName = None, user: OptionalName = None
 ) -> SessionMemoryDocument:
     """Return the latest 200 formations, facts and reflections of a session.
 
     ``session_id`` is the ID of a session, or the ``memory_id`` of the user's chat."""
-    return await in_thread(_read_memory, reach, session_id, agent, user)
-
-
-def _read_memory(
-    reach: Reach, name: str, agent_name: str | None, user: str | None
-) -> SessionMemoryDocument:
-    agent = reach.agent(agent_name)
-    session, _ = reach.chat(agent, name, user)
+    chosen = reach.agent(agent)
+    session, _ = reach.chat(chosen, session_id, user)
     store, memory = reach.service.store, reach.service.memory
-    found = list(
-        store.formations.list_formations(session_id=session.id, agent_id=agent.id, limit=_LATEST)
+    found = store.formations.list_formations(
+        session_id=session.id, agent_id=chosen.id, limit=_LATEST
     )
-    own_only = reach.caller.user_id is not None
-    view = current_view(store, session, agent, own_only=own_only)
+    view = current_view(store, session, chosen, own_only=reach.caller.user_id is not None)
     scopes = tuple(filter(reach.caller.may_read, view.reads))
     facts = memory.facts(FactFilter(scopes=scopes, session_id=session.id), limit=_LATEST)
     first = next(iter(store.host.messages(session.id)), None)
-    since = first.created_at if first else None
-    reflections = memory.reflections(scopes, since=since)
+    reflections = memory.reflections(scopes, since=first.created_at if first else None)
     from_here = [each for each in reflections if each.session_id == session.id]
     return SessionMemoryDocument(
         session_id=session.id,
-        waiting=store.formations.backlog(session.id, agent.id, limit=0).total,
+        waiting=store.formations.backlog(session.id, chosen.id, limit=0).total,
         formations=[
             FormationDocument(
                 id=each.id,
@@ -246,7 +238,7 @@ async def _find_item(reach: Reach, item_id: str, *, similar: bool = False) -> Re
 
 
 @router.get("/review", summary="List what waits for review")
-async def list_review(
+def list_review(
     reach: Writing,
     agent: OptionalName = None,
     user: OptionalName = None,
@@ -257,15 +249,10 @@ async def list_review(
 
     A user's token reviews that user's memory."""
 
-    def resolve() -> tuple[str, tuple[str, ...] | None]:
-        chosen = reach.agent(agent)
-        account = reach.account(chosen, user)
-        if account is None:
-            return chosen.id, None
-        return chosen.id, reach.service.host.choose_accounts(account, None).ids
-
-    agent_id, accounts = await in_thread(resolve)
-    found = await reach.service.review_items(agent_id, user_ids=accounts)
+    chosen = reach.agent(agent)
+    account = reach.account(chosen, user)
+    accounts = reach.service.host.choose_accounts(account, None).ids if account else None
+    found = reach.service.editor.items(chosen.id, user_ids=accounts)
     within = [each for each in found if reach.caller.may_write(each.home)]
     within.sort(key=lambda each: each.id)
     within.sort(key=lambda each: each.held_at, reverse=True)
@@ -428,44 +415,35 @@ class NamedDocument(BaseModel):
 
 
 @router.get("/agents", summary="List agents")
-async def list_agents(reach: Reading) -> list[NamedDocument]:
+def list_agents(reach: Reading) -> list[NamedDocument]:
     """Return the agents within reach."""
-
-    def read() -> list[NamedDocument]:
-        found = reach.agents if reach.caller.agents is not None else reach.service.host.agents()
-        return [
-            NamedDocument(id=each.id, name=each.username, created_at=each.created_at)
-            for each in found
-        ]
-
-    return await in_thread(read)
+    found = reach.agents if reach.caller.agents is not None else reach.service.host.agents()
+    return [
+        NamedDocument(id=each.id, name=each.username, created_at=each.created_at) for each in found
+    ]
 
 
 @router.get("/users", summary="List users")
-async def list_users(reach: Reading, agent: OptionalName = None) -> list[NamedDocument]:
+def list_users(reach: Reading, agent: OptionalName = None) -> list[NamedDocument]:
     """Return the users that the agent has memory of; with a user's token, this user's accounts."""
-
-    def read() -> list[NamedDocument]:
-        chosen, host = reach.agent(agent), reach.service.store.host
-        if reach.caller.user_id is not None:
-            ids = sorted(reach.caller.accounts)
-        else:
-            scopes = reach.service.store.memory.scopes(
-                agent_id=chosen.id, kinds=[ScopeKind.USER], user_ids=None
-            )
-            ids = sorted({each.scope.owner for each in scopes})
-        users = host.users_by_ids(ids)
-        return [
-            NamedDocument(id=each, name=users[each].username, created_at=users[each].created_at)
-            for each in ids
-            if each in users
-        ]
-
-    return await in_thread(read)
+    chosen, host = reach.agent(agent), reach.service.store.host
+    if reach.caller.user_id is not None:
+        ids = sorted(reach.caller.accounts)
+    else:
+        scopes = reach.service.store.memory.scopes(
+            agent_id=chosen.id, kinds=[ScopeKind.USER], user_ids=None
+        )
+        ids = sorted({each.scope.owner for each in scopes})
+    users = host.users_by_ids(ids)
+    return [
+        NamedDocument(id=each, name=users[each].username, created_at=users[each].created_at)
+        for each in ids
+        if each in users
+    ]
 
 
 @router.get("/sessions", summary="List sessions")
-async def list_sessions(
+def list_sessions(
     reach: Reading,
     agent: OptionalName = None,
     user: OptionalName = None,
@@ -473,18 +451,14 @@ async def list_sessions(
     cursor: Cursor = None,
 ) -> Page[NamedDocument]:
     """Return the sessions of the agent, latest activity first; with ``user``, those of the user."""
-
-    def read() -> Page[NamedDocument]:
-        chosen = reach.agent(agent)
-        account = reach.account(chosen, user)
-        return page(
-            reach.service.store.host.sessions(agent_id=chosen.id, user_id=account),
-            lambda session: (session.last_activity or _NEVER, session.id),
-            lambda session: NamedDocument(
-                id=session.id, name=session.label, created_at=session.created_at
-            ),
-            limit,
-            cursor,
-        )
-
-    return await in_thread(read)
+    chosen = reach.agent(agent)
+    account = reach.account(chosen, user)
+    return page(
+        reach.service.store.host.sessions(agent_id=chosen.id, user_id=account),
+        lambda session: (session.last_activity or _NEVER, session.id),
+        lambda session: NamedDocument(
+            id=session.id, name=session.label, created_at=session.created_at
+        ),
+        limit,
+        cursor,
+    )

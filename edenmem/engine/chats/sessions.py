@@ -15,6 +15,7 @@ on any server, finds or creates the same session and messages.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
@@ -385,23 +386,13 @@ def _was_resent(runtime: Runtime, request: ChatRequest, turn: ChatTurn) -> bool:
 
 
 def _branches(runtime: Runtime, request: ChatRequest, shared: str) -> list[str]:
-    """Return the IDs of the sessions that diverged after the same prefix, by binary search."""
-
-    def branch(number: int) -> str:
-        return derived_id("chat", *request.owner_key, "", shared, str(number))
-
-    def is_there(number: int) -> bool:
-        return runtime.store.host.session(branch(number)) is not None
-
-    if not is_there(1):
-        return []
-    low, high = 1, 2
-    while is_there(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if is_there(middle) else (low, middle)
-    return [branch(number) for number in range(1, low + 1)]
+    """Return the IDs of the sessions that diverged after the same prefix."""
+    ids = (
+        derived_id("chat", *request.owner_key, "", shared, str(number))
+        for number in itertools.count(1)
+    )
+    host = runtime.store.host
+    return list(itertools.takewhile(lambda each: host.session(each) is not None, ids))
 
 
 # -- both ------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,43 +18,12 @@ from edenmem.engine.chats.messages import (
 )
 from edenmem.engine.chats.sessions import Answer
 
-#: Longer bodies are not parsed.
-_MOST_BYTES = 64 * 1024 * 1024
 #: Maximum size of an event; a longer one ends the parsing of a stream.
 _MOST_EVENT = 4 * 1024 * 1024
 #: Approximate overhead in memory of a line.
 _PER_LINE = 64
 _DONE = "[DONE]"
 _ERROR = "the upstream reported an error"
-
-
-class Decoder:
-    """Decode the body of an answer.
-
-    Args:
-        encoding: Header ``Content-Encoding``.
-    """
-
-    def __init__(self, encoding: str) -> None:
-        self.is_known = encoding in ("", "identity", "gzip", "deflate")
-        self._inflate = zlib.decompressobj(wbits=47) if encoding in ("gzip", "deflate") else None
-        self._size = 0
-
-    def decode(self, data: bytes) -> bytes:
-        """Return the next part of the decoded body, or nothing after an error."""
-        if not self.is_known:
-            return b""
-        if self._inflate is None:
-            return data
-        try:
-            plain = self._inflate.decompress(data, _MOST_BYTES)
-        except zlib.error:
-            self.is_known = False
-            return b""
-        self._size += len(plain)
-        if self._size > _MOST_BYTES or self._inflate.unconsumed_tail:
-            self.is_known = False
-        return plain
 
 
 class _Call:
@@ -67,8 +35,7 @@ class _Call:
 class StreamReader:
     """Assemble the answer of an event stream, from the first of several choices."""
 
-    def __init__(self, encoding: str = "") -> None:
-        self._decoder = Decoder(encoding)
+    def __init__(self) -> None:
         self._rest = bytearray()
         self._data: list[str] = []
         self._data_size = 0
@@ -85,7 +52,7 @@ class StreamReader:
         if self._data_size > _MOST_EVENT:
             return
         # Search only the new bytes: a chunk may be a single byte.
-        before, end, after = self._decoder.decode(chunk).rpartition(b"\n")
+        before, end, after = chunk.rpartition(b"\n")
         if end:
             # "\r" alone ends a line, too, unless the next chunk starts with "\n".
             whole = bytes(self._rest + before).replace(b"\r\n", b"\n")

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,6 +16,9 @@ from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused, log_text
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.spool import Spool, write
+
+if TYPE_CHECKING:
+    from edenmem.server.proxy.recording import Recording
 
 _log = logging.getLogger(__name__)
 
@@ -29,25 +32,6 @@ _OVERHEAD = 16 * 1024
 _MOST_ATTEMPTS = 20
 #: An attempt for all lanes ends after this many failures in a row: the store is unavailable.
 _MOST_FAILURES = 3
-
-
-class Chat(Protocol):
-    """A chat that can wait for the store.
-
-    ``is_lost`` is whether it was counted as lost.
-    """
-
-    is_lost: bool
-
-    @property
-    def lane(self) -> Hashable:
-        """Return the key of the chats that must be stored in the order of their arrival."""
-
-    def pack(self) -> bytes:
-        """Keep only what the storage needs, and return it."""
-
-    async def store_late(self) -> None:
-        """Store the chat; idempotent."""
 
 
 @dataclass(slots=True)
@@ -68,7 +52,7 @@ class _Waiting:
 class _Lane:
     """The waiting chats of one lane, oldest first."""
 
-    chats: dict[Chat, _Waiting] = field(default_factory=dict)
+    chats: dict[Recording, _Waiting] = field(default_factory=dict)
     attempt: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -96,7 +80,7 @@ class Retries:
         self._count = self._size = self.stored = 0
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, chat: Chat) -> None:
+    def add(self, chat: Recording) -> None:
         """Store a chat later; a chat that waits already keeps its place."""
         lane = self._lanes.get(chat.lane) or _Lane()
         waiting = lane.chats.get(chat)
@@ -123,7 +107,7 @@ class Retries:
         """Return the file of the next chat; names sort in the order of arrival."""
         return None if self._spool is None else self._spool.name()
 
-    def load(self, unpack: Callable[[bytes], Chat]) -> None:
+    def load(self, unpack: Callable[[bytes], Recording]) -> None:
         """Add the chats that stopped and killed servers left on disk."""
         for data in self._spool.adopt() if self._spool is not None else ():
             try:
@@ -174,7 +158,7 @@ class Retries:
             if failures == _MOST_FAILURES:
                 return
 
-    async def _store(self, chat: Chat, waiting: _Waiting) -> bool:
+    async def _store(self, chat: Recording, waiting: _Waiting) -> bool:
         """Store a chat, and return whether it need not wait any longer."""
         try:
             await chat.store_late()
@@ -192,7 +176,7 @@ class Retries:
             _log.warning("messages of a chat stored late")
         return True
 
-    def _remove(self, chat: Chat) -> None:
+    def _remove(self, chat: Recording) -> None:
         lane = self._lanes.get(chat.lane)
         if lane is None or chat not in lane.chats:  # the server stops
             return
@@ -205,7 +189,9 @@ class Retries:
         if not lane.chats:
             del self._lanes[chat.lane]
 
-    def _lose(self, chat: Chat, reason: str, details: str, error: Exception | None = None) -> None:
+    def _lose(
+        self, chat: Recording, reason: str, details: str, error: Exception | None = None
+    ) -> None:
         _log.error("messages of a chat lost: %s", details, exc_info=error)
         if not chat.is_lost:
             chat.is_lost = True

@@ -31,7 +31,6 @@ from edenmem.server.access import Caller, FromCaller
 from edenmem.server.limits import check_daily_use, count_daily_use, inflate
 from edenmem.server.problems import CHAT_ERRORS, Refused
 from edenmem.server.proxy.answers import (
-    Decoder,
     ResponseReader,
     StreamReader,
     read_answer,
@@ -55,6 +54,7 @@ from edenmem.server.proxy.upstream import (
     Upstream,
     UpstreamFailed,
     chunks,
+    decoded_chunks,
     response_headers,
 )
 from edenmem.server.state import ServerState, state_of
@@ -78,6 +78,8 @@ _READ: dict[type[Body], Callable[[Any], Answer]] = {
 _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
 #: Longer answers without streaming pass unparsed.
 _MOST_ANSWER = 64 * 1024 * 1024
+#: Encodings of answers that are decoded, although none is asked for.
+_ENCODINGS = ("", "identity", "gzip", "deflate")
 #: Maximum size of a body that is parsed without a thread.
 _SHORT = 64 * 1024
 #: Maximum number of concurrent searches: half of the threads for the store.
@@ -269,10 +271,14 @@ class _Exchange:
             return _Passed(response, chunks(response), headers)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in _ENCODINGS:
+            self._stages.skip("answer", "it cannot be parsed")
+            return _Passed(response, chunks(response), headers)
+        headers = [each for each in headers if each[0].lower() != "content-encoding"]
         if kind == "text/event-stream":
-            reader = _READERS[self._kind](encoding)
-            return _Passed(response, self._relay(chunks(response), reader), headers)
-        return await self._pass_whole(response, headers, encoding, is_json="json" in kind)
+            relay = self._relay(decoded_chunks(response), _READERS[self._kind]())
+            return _Passed(response, relay, headers)
+        return await self._pass_whole(response, headers, is_json="json" in kind)
 
     async def _forward(self, data: bytes) -> httpx.Response:
         """Send a body to the upstream, and store the turn meanwhile.
@@ -465,12 +471,11 @@ class _Exchange:
         self,
         response: httpx.Response,
         headers: list[tuple[str, str]],
-        encoding: str,
         *,
         is_json: bool,
     ) -> Response:
         """Store an answer without streaming, and return it with the facts found."""
-        stream, parts = chunks(response), list[bytes]()
+        stream, parts = decoded_chunks(response), list[bytes]()
         size = 0
         try:
             async for chunk in stream:
@@ -481,10 +486,8 @@ class _Exchange:
         except StreamBroken as error:
             raise UpstreamFailed(str(error)) from error
         data = b"".join(parts)
-        decoder = Decoder(encoding)
-        plain = decoder.decode(data)
         try:
-            whole = json.loads(plain) if decoder.is_known and is_json else None
+            whole = json.loads(data) if is_json else None
         except (ValueError, RecursionError):
             whole = None
         if whole is None:
@@ -493,8 +496,7 @@ class _Exchange:
             usage = whole.get("usage") if isinstance(whole, dict) else None
             await self._keep_answer(_READ[self._kind](whole), usage)
         if self._retrieved and isinstance(whole, dict):
-            data = _with_hits(plain, self._hits)
-            headers = [each for each in headers if each[0].lower() != "content-encoding"]
+            data = _with_hits(data, self._hits)
         kept = [each for each in headers if not each[0].lower().startswith("x-edenmem-")]
         return _plain_response(data, response.status_code, [*kept, *self._own_headers()])
 

@@ -202,14 +202,24 @@ def response_headers(response: httpx.Response) -> list[tuple[str, str]]:
     ]
 
 
-async def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield the bytes of an answer as they arrive.
+def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Return the bytes of an answer as they arrive; see `_read`."""
+    return _read(response, response.aiter_raw())
+
+
+def decoded_chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Return the bytes of an answer without their ``Content-Encoding``; see `_read`."""
+    return _read(response, response.aiter_bytes())
+
+
+async def _read(response: httpx.Response, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the bytes of an answer.
 
     Raises:
         StreamBroken: the upstream disconnected.
     """
     try:
-        async for chunk in response.aiter_raw():
+        async for chunk in stream:
             yield chunk
     except httpx.TimeoutException as error:
         _log_failure(response.request, type(error).__name__)
