@@ -101,7 +101,7 @@ class SettingNames(NamedTuple):
 
 
 class RedirectRefused(EdenmemError):
-    """The server redirected to ``target``, which is another server."""
+    """The server redirected to ``target``."""
 
     def __init__(self, target: str) -> None:
         super().__init__(f"redirected to {target}")
@@ -172,9 +172,9 @@ class Translator:
                 target = self._safe(redirect.target)
                 return Failure(
                     ProviderMisconfigured(
-                        f"{self._host} redirects to another server: {target}",
-                        hint=f"if this server is correct, set {self._names.base_url} to it: keys"
-                        " and conversations are not sent to other servers",
+                        f"{self._host} redirects: {target}",
+                        hint=f"if this is correct, set {self._names.base_url} to it: keys and"
+                        " conversations do not follow redirects",
                     )
                 )
             case BodyRefused() as refused:

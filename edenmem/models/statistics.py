@@ -27,15 +27,16 @@ class UsageOnDay(UsageTotal, frozen=True, kw_only=True):
     day: str
 
 
-def sum_by_model(days: Iterable[UsageOnDay]) -> list[UsageTotal]:
-    """Sum the calls of all days by model, ordered by its name."""
-    totals: dict[str, UsageTotal] = {}
-    for day in days:
-        so_far = totals.get(day.model, UsageTotal(model=day.model))
-        totals[day.model] = UsageTotal(
-            model=day.model, **{name: getattr(so_far, name) + getattr(day, name) for name in _SUMS}
+def sum_by_model(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
+    """Sum totals, such as those of several days, by model, ordered by its name."""
+    sums: dict[str, UsageTotal] = {}
+    for each in totals:
+        so_far = sums.get(each.model, UsageTotal(model=each.model))
+        sums[each.model] = UsageTotal(
+            model=each.model,
+            **{name: getattr(so_far, name) + getattr(each, name) for name in _SUMS},
         )
-    return [totals[model] for model in sorted(totals)]
+    return tuple(sums[model] for model in sorted(sums))
 
 
 class KindCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,12 +16,14 @@ from edenmem.endpoint.budget import Budget, estimate_tokens
 from edenmem.endpoint.client import Endpoint
 from edenmem.endpoint.failures import SettingNames
 from edenmem.errors import ConfigError, ProviderAnswerInvalid
-from edenmem.rerank.scores import readable, relevances
+from edenmem.rerank.protocol import readable, relevances
 
 if TYPE_CHECKING:
     from edenmem.settings.schema import SearchSettings
 
 _PATH = "/rerank"
+#: No score is as large; JSON has integers of any length.
+_MOST = 1e300
 #: Documents per request: billed as one search, and accepted by all endpoints.
 _BATCH = 100
 _NAMES = SettingNames(
@@ -151,14 +153,8 @@ def _in_order(answer: object, wanted: int, host: str) -> list[float]:
 
 def _entry(result: Any, host: str) -> tuple[int, float]:
     if isinstance(result, dict):
-        index, score = result.get("index"), result.get("relevance_score")
-        if type(index) is int and isinstance(score, int | float) and not isinstance(score, bool):
-            return index, _float(score)
+        index: Any = result.get("index")
+        score: Any = result.get("relevance_score")
+        if type(index) is int and type(score) in (int, float) and -_MOST < score < _MOST:
+            return index, float(score)
     raise ProviderAnswerInvalid(f"{host} returned a result without index and relevance_score")
-
-
-def _float(score: float) -> float:
-    try:
-        return float(score)
-    except OverflowError:  # JSON has integers of any length
-        return float("inf")

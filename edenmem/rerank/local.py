@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from edenmem.errors import ConfigError
 from edenmem.onnx.folder import ModelFolder, has_runtime
-from edenmem.rerank.scores import readable, relevances
+from edenmem.rerank.protocol import readable, relevances
 from edenmem.settings.installation import install_hint
 from edenmem.text import one_line
 

@@ -82,14 +82,17 @@ def for_platform(settings: Settings) -> Settings:
 
 def leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield each dotted key of ``section`` with its value, in the order of the schema."""
+    return ((key, getattr(table, name)) for key, table, name in _walk(section, prefix))
+
+
+def _walk(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, msgspec.Struct, str]]:
+    """Yield each dotted key of ``section`` with its table and its name."""
     for name in section.__struct_fields__:
-        if name in NOT_SETTINGS:
-            continue
         value = getattr(section, name)
         if isinstance(value, msgspec.Struct):
-            yield from leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+            yield from _walk(value, f"{prefix}{name}.")
+        elif name not in NOT_SETTINGS:
+            yield f"{prefix}{name}", section, name
 
 
 @functools.cache
@@ -272,18 +275,6 @@ def descriptions() -> Mapping[str, str]:
                         ast.Expr(value=ast.Constant(value=str(description))),
                     ):
                         found[name] = " ".join(inspect.cleandoc(description).split())
-    return dict(_describe(Settings(), classes))
-
-
-def _describe(
-    section: msgspec.Struct, classes: Mapping[str, Mapping[str, str]], prefix: str = ""
-) -> Iterator[tuple[str, str]]:
-    texts = classes[type(section).__name__]
-    for name in section.__struct_fields__:
-        if name in NOT_SETTINGS:
-            continue
-        value = getattr(section, name)
-        if isinstance(value, msgspec.Struct):
-            yield from _describe(value, classes, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", texts.get(name, "")
+    return {
+        key: classes[type(table).__name__].get(name, "") for key, table, name in _walk(Settings())
+    }

@@ -164,7 +164,7 @@ def load_settings(
         profile=chosen,
         profiles=tuple(sorted({name for file in files for name in file.profiles})),
         files=tuple(file.path for file in files),
-        warnings=(*_warn_exposed(files), *_warn_overridden(requested, files), *kept_back),
+        warnings=(*_warn_exposed(files), *kept_back),
     )
 
 
@@ -324,16 +324,3 @@ def _has_secret(values: Mapping[str, object]) -> bool:
     return any(values.get(key) for key in SECRETS) or any(
         redact_uri(str(values.get(key, ""))) != str(values.get(key, "")) for key in keys.ADDRESSES
     )
-
-
-def _warn_overridden(requested: str | None, files: list[_File]) -> Iterable[str]:
-    """Warn if the top level of a stronger file overrides the requested profile."""
-    for rank, file in enumerate(files):
-        for stronger in files[:rank]:
-            both = sorted(set(file.profiles.get(requested or "", {})) & set(stronger.top))
-            lost = [key for key in both if key not in stronger.profiles.get(requested or "", {})]
-            if lost:
-                yield (
-                    f"{stronger.path} overrides profile {requested!r} of {file.path}: "
-                    f"{', '.join(lost)}"
-                )

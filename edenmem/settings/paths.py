@@ -85,8 +85,7 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
     folder).
 
     Raises:
-        ConfigError: the URI is neither SQLite nor MongoDB, or meant another file in earlier
-            versions, which exists.
+        ConfigError: the URI is neither SQLite nor MongoDB.
     """
     if is_mongodb(uri):
         return None
@@ -108,26 +107,7 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
             "supported",
             hint="use sqlite:///path/to/file.db",
         )
-    path = (base or Path.cwd()) / Path(plain).expanduser()
-    if uri.startswith("sqlite:///"):
-        _refuse_old_form(plain, path)
-    return path
-
-
-def _refuse_old_form(plain: str, path: Path) -> None:
-    """Refuse ``sqlite:///srv/memory.db`` if it may mean ``/srv/memory.db``, as it once did.
-
-    Raises:
-        ConfigError: only the absolute file exists.
-    """
-    if "/" not in plain or plain.startswith(("/", "./", "../", "~")):
-        return
-    if os.path.exists(f"/{plain}") and not os.path.exists(path):  # noqa: PTH110 - never raises
-        raise ConfigError(
-            f"ambiguous store URI 'sqlite:///{plain}': {path} does not exist, but /{plain} does",
-            hint=f"for the existing file: sqlite:////{plain} (four slashes);"
-            f" for a new file: sqlite:///./{plain}",
-        )
+    return (base or Path.cwd()) / Path(plain).expanduser()
 
 
 #: A byte that is not UTF-8, as `format_path` writes it.

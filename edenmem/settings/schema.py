@@ -15,32 +15,25 @@ from msgspec import Meta
 from edenmem.settings.paths import MASK, redact_uri
 
 
-class Numbers(NamedTuple):
+class Default(NamedTuple):
     """The default of a setting in a database of edenmem's own, and in one of the platform."""
 
-    own: int
-    platform: int
+    own: int | str
+    platform: int | str
 
 
-class Words(NamedTuple):
-    """The same for a setting that is a word."""
-
-    own: str
-    platform: str
-
-
-DEFAULTS: Mapping[str, Numbers | Words] = {
-    "formation.message_interval": Numbers(45, 25),
-    "formation.token_interval": Numbers(1500, 1500),
-    "formation.min_messages": Numbers(1, 4),
+DEFAULTS: Mapping[str, Default] = {
+    "formation.message_interval": Default(45, 25),
+    "formation.token_interval": Default(1500, 1500),
+    "formation.min_messages": Default(1, 4),
     # The platform reads every fact as certain.
-    "formation.doubtful": Words("mark", "hold"),
-    "scopes.session.consolidate_at": Numbers(4, 6),
-    "scopes.session.word_limit": Numbers(200, 1500),
-    "scopes.user.consolidate_at": Numbers(4, 4),
-    "scopes.user.word_limit": Numbers(300, 600),
-    "scopes.agent.consolidate_at": Numbers(10, 10),
-    "scopes.agent.word_limit": Numbers(1200, 2000),
+    "formation.doubtful": Default("mark", "hold"),
+    "scopes.session.consolidate_at": Default(4, 6),
+    "scopes.session.word_limit": Default(200, 1500),
+    "scopes.user.consolidate_at": Default(4, 4),
+    "scopes.user.word_limit": Default(300, 600),
+    "scopes.agent.consolidate_at": Default(10, 10),
+    "scopes.agent.word_limit": Default(1200, 2000),
 }
 
 #: Percentage by which a new text may exceed its word limit, with a notice.

@@ -177,27 +177,10 @@ async def test_neither_key_nor_words_follow_a_redirect_to_another_server(
     with answering(response(b"{}")) as other:
         to_other = response(b"", f"Location: {url_of(other)}/x", status=status)
         with answering(to_other) as server:
-            with pytest.raises(ProviderMisconfigured, match="redirects to another server"):
+            with pytest.raises(ProviderMisconfigured, match="redirects"):
                 await call(url_of(server))
             assert len(server.received) == 1, "another try would be redirected again"
         assert other.received == []
-
-
-async def test_a_redirect_on_the_same_server_is_followed() -> None:
-    def write(connection: socket.socket) -> None:
-        moved = response(b"", "Location: /v2/chat/completions", status="308 Moved")
-        connection.sendall(moved if b"POST /v1/" in server.received[-1] else response(GOOD))
-
-    with RawServer(write) as server:
-        assert await _ask(url_of(server)) == Text(text="x")
-    assert b"secret words" in server.received[1]
-
-
-async def test_a_redirect_in_a_circle_ends(call: Call) -> None:
-    circle = response(b"", "Location: /v1/round", status="307 x")
-    with answering(circle) as server, pytest.raises(ProviderError):
-        await call(url_of(server))
-    assert len(server.received) <= 5
 
 
 @pytest.mark.parametrize(
@@ -259,11 +242,9 @@ async def test_a_packed_answer_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("packing", "body"),
-    [("br", GOOD), ("zstd", GOOD), ("gzip, gzip", GOOD), ("gzip", GOOD), ("gzip", b"\x1f\x8b\x08")],
+    [("gzip, gzip", GOOD), ("gzip", GOOD), ("deflate", GOOD)],
 )
-async def test_what_is_packed_in_another_way_is_an_error(
-    call: Call, packing: str, body: bytes
-) -> None:
+async def test_what_cannot_be_unpacked_is_an_error(call: Call, packing: str, body: bytes) -> None:
     answer = response(body, f"Content-Encoding: {packing}")
     with answering(answer) as server, pytest.raises(ProviderAnswerInvalid):
         await call(url_of(server))

@@ -264,13 +264,3 @@ async def test_the_process_serves_and_stops(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert (process.stdout and process.stdout.read()) == ""
-
-
-@pytest.mark.parametrize("body", [b"null", b"[]", b'{"jsonrpc": "1.0", "id": 1, "method": "m"}'])
-async def test_an_invalid_message_is_not_quoted(connect: Open, body: bytes) -> None:
-    async with connect() as http:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        answer = await http.post(f"{BASE}/mcp", content=body, headers=headers)
-    assert answer.status_code == 400
-    assert answer.json()["error"] == {"code": -32600, "message": "invalid message"}
-    assert int(answer.headers["content-length"]) == len(answer.content)

@@ -175,16 +175,6 @@ def test_an_unknown_profile_is_an_error_that_lists_them(machine: Machine) -> Non
     assert machine.fails("unknown profile: 'prd'", profile="prd") == "profiles: home, lab, prod"
 
 
-def test_a_stronger_file_that_overrides_a_profile_warns(machine: Machine) -> None:
-    machine.user("[profiles.prod]\nsearch.top_k = 5\nsearch.depth = 6")
-    machine.folder("search.top_k = 7")
-    (warning,) = machine.load(profile="prod").warnings
-    assert "overrides profile 'prod'" in warning
-    assert warning.endswith(": search.top_k")
-    machine.folder("search.top_k = 7\n[profiles.prod]\nsearch.top_k = 8")
-    assert machine.load(profile="prod").warnings == ()
-
-
 # -- errors --------------------------------------------------------------------------------------
 
 

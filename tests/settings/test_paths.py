@@ -35,24 +35,6 @@ def test_path_of_a_uri(uri: str, path: str | None) -> None:
     assert sqlite_path(uri, BASE) == (path and Path(path))
 
 
-def test_the_old_form_of_an_existing_file_is_refused(tmp_path: Path) -> None:
-    """It meant the absolute path: nobody must get an empty store in its place."""
-    old, base = tmp_path / "memory.db", tmp_path / "base"
-    relative = str(old).removeprefix("/")
-    assert sqlite_path(f"sqlite:///{relative}", base) == base / relative
-    old.touch()
-    with pytest.raises(ConfigError, match="ambiguous store URI") as caught:
-        sqlite_path(f"sqlite:///{relative}", base)
-    assert f"sqlite:///{old} (four slashes)" in (caught.value.hint or "")
-    assert f"sqlite:///./{relative}" in (caught.value.hint or "")
-    assert sqlite_path(f"sqlite:///{old}", base) == old
-    assert sqlite_path(f"sqlite:///./{relative}", base) == base / relative
-    assert sqlite_path(f"{relative}", base) == base / relative
-    (base / relative).parent.mkdir(parents=True)
-    (base / relative).touch()
-    assert sqlite_path(f"sqlite:///{relative}", base) == base / relative
-
-
 def test_a_tilde_is_the_home_folder() -> None:
     assert sqlite_path("sqlite:///~/memory.db", BASE) == Path.home() / "memory.db"
     assert sqlite_path("~/memory.db", BASE) == Path.home() / "memory.db"

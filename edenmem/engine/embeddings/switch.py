@@ -20,9 +20,9 @@ from edenmem.engine.embeddings.status import VectorStatus, demand_own_database, 
 from edenmem.engine.indexes.manager import Clock, Sleep, poll, wait_for_indexes
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.runtime.usage import sum_totals
 from edenmem.errors import ConfigError, ConflictError, NotFoundError, StoreError, UsageError
 from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.statistics import sum_by_model
 from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -227,7 +227,7 @@ def _join_reports(reports: Sequence[BackfillReport]) -> BackfillReport:
         last,
         embedded=sum(report.embedded for report in reports),
         changed=sum(report.changed for report in reports),
-        usage=sum_totals(total for report in reports for total in report.usage),
+        usage=sum_by_model(total for report in reports for total in report.usage),
         seconds=sum(report.seconds for report in reports),
     )
 

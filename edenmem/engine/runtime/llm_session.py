@@ -32,7 +32,6 @@ import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -43,10 +42,6 @@ from edenmem.llm.protocol import LLM, AnswerT, LLMRequest
 from edenmem.models.formation import CallUsage
 from edenmem.models.ids import as_utc
 from edenmem.text import legible
-
-if TYPE_CHECKING:
-    from edenmem.llm.protocol import LLM
-    from edenmem.models.formation import CallUsage
 
 
 def render(task: str, /, *, fence: str | None = "", **values: object) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ProviderError
 from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
 from edenmem.models.ids import new_id
+from edenmem.models.statistics import sum_by_model
 from edenmem.store.protocol.store import Store
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ class Meter:
     """Count usage by model."""
 
     def __init__(self) -> None:
-        self._totals: dict[str, UsageTotal] = {}
+        self.totals: tuple[UsageTotal, ...] = ()
 
     def add(self, calls: Iterable[CallUsage]) -> None:
         """Add the usage of calls."""
-        for call in calls:
-            total = UsageTotal(
+        added = (
+            UsageTotal(
                 model=call.model,
                 calls=1,
                 input_tokens=call.input_tokens,
@@ -35,33 +36,9 @@ class Meter:
                 unpriced=int(call.cost is None),
                 estimated=int(call.estimated),
             )
-            _add(self._totals, total)
-
-    @property
-    def totals(self) -> tuple[UsageTotal, ...]:
-        """Return the totals, sorted by model."""
-        return tuple(self._totals[model] for model in sorted(self._totals))
-
-
-def sum_totals(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
-    """Sum totals by model, sorted by model."""
-    joined: dict[str, UsageTotal] = {}
-    for total in totals:
-        _add(joined, total)
-    return tuple(joined[model] for model in sorted(joined))
-
-
-def _add(totals: dict[str, UsageTotal], more: UsageTotal) -> None:
-    known = totals.get(more.model) or UsageTotal(model=more.model)
-    totals[more.model] = UsageTotal(
-        model=more.model,
-        calls=known.calls + more.calls,
-        input_tokens=known.input_tokens + more.input_tokens,
-        output_tokens=known.output_tokens + more.output_tokens,
-        cost=known.cost + more.cost,
-        unpriced=known.unpriced + more.unpriced,
-        estimated=known.estimated + more.estimated,
-    )
+            for call in calls
+        )
+        self.totals = sum_by_model([*self.totals, *added])
 
 
 class MeteredLLM:
