@@ -14,6 +14,7 @@ import msgspec
 
 from edenmem.acceptance.conversation import SourceMessage
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding
+from edenmem.acceptance.form import is_cased, names_nobody
 from edenmem.acceptance.texts import (
     find_numbers,
     fold,
@@ -89,6 +90,7 @@ _SHORT = 60
 def find_doubts(item: Item) -> list[Finding]:
     """Return what code cannot confirm."""
     checks = {
+        "person": _names_nobody,
         "names": _unsaid_names,
         "numbers": _unsaid_numbers,
         "denial": _other_denial,
@@ -98,6 +100,12 @@ def find_doubts(item: Item) -> list[Finding]:
     }
     found = ((rule, check(item)) for rule, check in checks.items())
     return [Finding(rule, reason) for rule, reason in found if reason]
+
+
+def _names_nobody(item: Item) -> str | None:
+    if is_cased(item.content) or not names_nobody(item.candidate, item.evidence):
+        return None
+    return "names nobody of the conversation"
 
 
 def additions(

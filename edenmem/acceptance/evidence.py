@@ -50,6 +50,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(word for name in people for word in words_of(name))
 
     @cached_property
+    def people_stems(self) -> tuple[str, ...]:
+        """Return the beginnings of the words of these names, which endings do not change."""
+        return tuple(name[: max(3, len(name) - 2)] for name in self.names)
+
+    @cached_property
     def name_stems(self) -> frozenset[str]:
         """Return the stems of names: of people, and of words with a capital inside a sentence."""
         texts = (*(each.text for each in self.talk.messages), self.background)

@@ -57,8 +57,6 @@ _VERB = pattern("form.verb")
 _ENGLISH = word_set("form.english")
 #: Words with which no sentence ends that lacks its full stop.
 _DANGLING = word_set("form.dangling")
-#: Length in words of a text without a verb that is a fragment for certain.
-_SHORT = 7
 _QUOTED_SPEECH = re.compile('["“„«「:]| (?:that|if|no|yes)\\b')
 #: Words that stand for the speaker or the reader, in the forms that no other word shares.
 _FIRST_PERSON = pattern("form.first_person")
@@ -164,9 +162,36 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
             return f"begins with '{match.group()}'; name the person or thing instead"
     if fold(start.partition(" ")[0]) not in names and (match := _NO_SUBJECT.match(start)):
         return f"begins with '{match.group()}' and has no subject; say who or what"
+    is_certain = is_cased(text) and not any(map(str.isdigit, text))
+    if is_certain and names_nobody(candidate, evidence):
+        return "names nobody of the conversation; say whom it is about"
     if _names_nothing(candidate, evidence):
         return "names no person or thing; say who or what"
     return _find_fragment(text, names)
+
+
+def is_cased(text: str) -> bool:
+    """Return whether a text is in a script with capital letters, which show names."""
+    letter = next(filter(str.isalpha, text), "")
+    return letter.upper() != letter.lower()
+
+
+def names_nobody(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether a text about a user has no name of the conversation, and no other subject.
+
+    A first word that is in the messages may be a name: in chats names often have no capital
+    letter.
+    """
+    text, words = candidate.content, words_of(candidate.content)
+    if candidate.scope != "user" or not words or _SUBJECT.match(text):
+        return False
+    if any(word.startswith(evidence.people_stems) for word in words):
+        return False
+    if not is_cased(text):
+        folded = fold(text)
+        return not any(name in folded for name in evidence.names)
+    is_named = not evidence.name_stems.isdisjoint(map(name_stem, words))
+    return not is_named and words[0] not in evidence.talk.words
 
 
 #: Maximum length in words of a text whose missing name is certain: a longer one may describe.
@@ -236,7 +261,8 @@ def _find_fragment(text: str, names: frozenset[str]) -> str | None:
     if len(words) <= 4 and is_cased and all(word[0].isupper() for word in named):
         return "is a bare name; state a fact about it"
     is_english = text.isascii() and bool(_ENGLISH.intersection(words))
-    if is_english and len(words) <= _SHORT and not _VERB.search(text.partition(" ")[2]):
+    is_plural = "and" in words[:-1]  # "Anna and Ben live in Porto": a verb without an ending
+    if is_english and not is_plural and not _VERB.search(text.partition(" ")[2]):
         return "has no verb; write a whole statement"
     first = text.split()[0]
     is_plain = is_cased and not any(word[0].isupper() for word in written)

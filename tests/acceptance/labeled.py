@@ -13,6 +13,8 @@ Each set was written before it was measured, by someone who knew neither rules n
 - ``fresh``: written and measured once after ``last`` was read, then read.
 - ``fifth``: half the size, measured once with the rules that followed ``fresh``, then read.
 - ``sixth``: measured once with the rules that followed ``fifth``, then read.
+- ``seventh``: 100 conversations with items of form alone, as careless models write them; measured
+  once with the rules that followed ``sixth``, then read.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
 DATA = Path(__file__).parent / "data"
-SETS = ("work", "choice", "last", "fresh", "fifth", "sixth")
+SETS = ("work", "choice", "last", "fresh", "fifth", "sixth", "seventh")
 
 Verify = Literal["off", "doubtful", "all"]
 

@@ -108,7 +108,7 @@ STATEMENTS = [
 
 def test_what_is_no_statement_is_refused() -> None:
     """Known failures 40, 41 and 100."""
-    evidence = said("anna: hm", "ben: hm")
+    evidence = said("anna: hm, says Ada", "ben: and so does Mia")
     assert [text for text in NO_STATEMENTS if not ask(text, evidence).violations] == []
     assert [text for text in STATEMENTS if refusals(ask(text, evidence))] == []
 
