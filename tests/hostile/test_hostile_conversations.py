@@ -20,6 +20,7 @@ from edenmem.models.scope import ScopeKind
 from edenmem.text import word_count
 from tests.cli.conftest import Cli, controls
 from tests.hostile.town import MALLORY, Town, conversations, writable
+from tests.support.exhaustive import spared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +60,7 @@ class Ruins:
             yield aftermath
 
 
-@pytest.fixture(scope="module", params=["two-step", "single"])
+@pytest.fixture(scope="module", params=["two-step", spared("single")])
 def ruins(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ruins]:
