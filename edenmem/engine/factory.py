@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import EmbeddingSettings, Settings
     from edenmem.store.protocol.store import Store
-    from edenmem.store.v1.protocol import V1Source, V1Stage
+    from edenmem.store.sqlite.v1.staging import SqliteV1Stage
+    from edenmem.store.v1.source import V1Source
 
 __all__ = [
     "LLM_HINT",
@@ -308,7 +309,7 @@ def open_v1_plan(
 _OLD_STAGE = 7
 
 
-def _open_stage(source: V1Source, options: V1Options, store: Store | None) -> V1Stage:
+def _open_stage(source: V1Source, options: V1Options, store: Store | None) -> SqliteV1Stage:
     """Open the stage of an interrupted run of the same source and options, or an empty one.
 
     With a store, the stage is a file until its run is finished.

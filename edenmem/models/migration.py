@@ -32,17 +32,13 @@ class RunState(StrEnum):
     RUNNING = "running"  # in progress or interrupted, according to its lease
     DONE = "done"  # moved and verified, with any outcome
     FAILED = "failed"  # stopped by an error; the same command resumes
-    ROLLED_BACK = "rolled_back"
-    UNDONE = "undone"  # rolled back by 'undo --run'
+    ROLLED_BACK = "rolled_back"  # also by 'undo --run'
     PARTLY = "partly_rolled_back"  # interrupted, or without items that have changed since
     INTERRUPTED = "interrupted"  # the same command resumes
     INCOMPLETE = "incomplete"  # done, but a part of the source is missing
     SUPERSEDED = "superseded"  # done, and a later run moved newer memory of v1
     STALE = "stale"  # done, but an earlier run that it relied on was rolled back
 
-
-#: States without remaining items in the store.
-TAKEN_BACK = (RunState.ROLLED_BACK, RunState.UNDONE)
 
 #: States of runs with items to move or to verify.
 UNFINISHED = (RunState.RUNNING, RunState.FAILED, RunState.INTERRUPTED)
@@ -143,7 +139,7 @@ def is_stale(run: MigrationRun, runs: Sequence[MigrationRun]) -> bool:
     at = run.verification.at
     return any(
         (other.source, other.kind) == (run.source, run.kind)
-        and other.state in (*TAKEN_BACK, RunState.PARTLY)
+        and other.state in (RunState.ROLLED_BACK, RunState.PARTLY)
         and (other.started_at, other.id) < (run.started_at, run.id)
         and other.updated_at > at
         for other in runs

@@ -5,7 +5,7 @@ document each), ``memory_user`` (a text per agent and user, with the IDs of pend
 ``memory_agent`` (a shard of an agent, with the IDs of its facts and pending suggestions).
 
 A plan is a sequence of `V1Item`. Every v1 document is among the ``sources`` of at least one item,
-so that no document is lost; every object in v2 is the ``target`` of exactly one item. The ID of a
+so that no document is lost; every object in v2 is the target of exactly one item. The ID of a
 target is derived from its kind, its v1 document and its scope, that of a fact from its scope and
 its text.
 """
@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.models.memory import Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 
 MEMORIES = "memory_sessions"
@@ -29,13 +29,16 @@ SHARDS = "memory_agent"
 V1_COLLECTIONS = (USER_TEXTS, SHARDS, MEMORIES)
 
 
-class Disposition(StrEnum):
-    """The result for the documents of an item."""
+class Outcome(StrEnum):
+    """The outcome of an item."""
 
     MIGRATED = "migrated"  # one document, one target
     MERGED = "merged"  # several documents, one target
+    ALREADY = "already"  # unchanged in v1 since an earlier run, or identical in v2
+    KEPT = "kept"  # v2 has another version, which was kept
     LEFT_BEHIND = "left_behind"  # readable, but not migrated; see the reason
     BAD = "bad"  # unreadable, or without an owner
+    FAILED = "failed"
 
 
 class V1ProblemKind(StrEnum):
@@ -117,14 +120,10 @@ class V1Damage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class V1Ref(msgspec.Struct, frozen=True, order=True):
-    """A document of v1.
-
-    ``content_hash`` is the hex hash of the full document, the same for all kinds of sources.
-    """
+    """A document of v1. The ID of a repeated one has its number among its duplicates."""
 
     collection: str
     id: str
-    content_hash: str
 
 
 class V1EarlierText(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,69 +135,30 @@ class V1EarlierText(msgspec.Struct, frozen=True, kw_only=True):
     source: V1Ref
 
 
-class V1Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
-    """The consolidated text of a scope.
-
-    ``version`` is the number in the ``VERSION:`` line (default 1), which is not in ``content``.
-    ``words`` may exceed ``word_limit``. ``earlier`` are replaced texts, oldest first.
-    """
-
-    scope: Scope
-    content: str
-    version: int
-    last_updated_at: datetime
-    words: int
-    word_limit: int
-    earlier: tuple[V1EarlierText, ...] = ()
-
-
-class V1Reflection(msgspec.Struct, frozen=True, kw_only=True, tag="reflection"):
-    """A pending or absorbed reflection.
-
-    Pending reflections of a scope are in buffer order. ``word_limit`` belongs to the scope's text.
-    """
-
-    reflection: Reflection
-    word_limit: int
-
-
-class V1Fact(msgspec.Struct, frozen=True, kw_only=True, tag="fact"):
-    """A fact without its vector."""
-
-    fact: Fact
-
-
-class V1Policy(msgspec.Struct, frozen=True, kw_only=True, tag="policy"):
-    """The settings of a scope, with ``version`` 0. The policy of a shard creates the shard."""
-
-    policy: Policy
-
-
-class V1Toggles(msgspec.Struct, frozen=True, kw_only=True, tag="toggles"):
-    """The switch of agent memory."""
-
-    agent_id: str
-    agent_memory_enabled: bool
-
-
-V1Target = V1Text | V1Reflection | V1Fact | V1Policy | V1Toggles
+Memory = Fact | Reflection | Consolidation | Policy
 
 #: Kinds of items, in their order for one agent.
 V1ItemKind = Literal["toggles", "policy", "text", "fact", "reflection", "episode", "leftover"]
 
 
-class V1Item(msgspec.Struct, frozen=True, kw_only=True):
-    """The migration of some v1 documents.
+class V1Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The migration of some v1 documents to at most one target.
 
     Attributes:
         kind: The step of the agent's migration.
         agent_id: The agent; empty if unknown.
+        sources: The source documents; never empty.
+        outcome: The outcome in an empty store.
+        reason: Reason of the outcome, with the same wording for items of a kind, for counts.
         shard: Name of the source shard, if there is exactly one.
         user_id: Canonical ID of the user.
-        sources: The source documents; never empty.
-        disposition: The result.
-        reason: Reason of the result, with the same wording for items of a kind, for counts.
-        target: The object in v2, or None.
+        fact: The fact that v2 must hold, without its vector.
+        reflection: The reflection; pending ones of a scope are in buffer order.
+        text: The text, without an ID; ``version`` is the number in its ``VERSION:`` line.
+        policy: The settings of a scope, with ``version`` 0. The policy of a shard creates it.
+        switch: Whether the agent's memory is on.
+        word_limit: Of a reflection: the limit of its scope's text.
+        earlier: Texts that ``text`` replaced in v1, oldest first.
         problems: Problems of the sources.
         extra: Fields without a place in v2, for the history: JSON,
             ``{"collection/id": {field: value}}``, with values in relaxed Extended JSON; or empty.
@@ -207,31 +167,30 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
     kind: V1ItemKind
     agent_id: str
     sources: tuple[V1Ref, ...]
-    disposition: Disposition
+    outcome: Outcome
     reason: str
     shard: str | None = None
     user_id: str | None = None
-    target: V1Target | None = None
+    fact: Fact | None = None
+    reflection: Reflection | None = None
+    text: Consolidation | None = None
+    policy: Policy | None = None
+    switch: bool | None = None
+    word_limit: int = 0
+    earlier: tuple[V1EarlierText, ...] = ()
     problems: tuple[V1Problem, ...] = ()
     extra: str = ""
 
+    @property
+    def memory(self) -> Memory | None:
+        """Return the target, unless it is a switch."""
+        return self.fact or self.reflection or self.text or self.policy
 
-class V1Person(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent or user in a v1 source.
-
-    ``known`` is None if the source has no ``users3``, else True if the ID exists there and is not
-    deleted. ``persona`` and ``user_memory_enabled`` are for agents; ``eden_user_id`` links an
-    account to the canonical ID of its user.
-    """
-
-    id: str
-    username: str | None = None
-    name: str | None = None
-    owner: str | None = None
-    known: bool | None = None
-    persona: str | None = None
-    eden_user_id: str | None = None
-    user_memory_enabled: bool = False
+    @property
+    def scope(self) -> Scope | None:
+        """Return the scope of the target; None for a switch and without a target."""
+        memory = self.memory
+        return None if memory is None else memory.home
 
 
 class V1Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,20 +69,27 @@ V1Document = V1Memory | V1UserText | V1Shard
 
 
 class V1Account(msgspec.Struct, frozen=True, kw_only=True):
-    """A user or agent of the host; ``memory_id`` is canonical.
+    """A user or agent of the host.
 
-    ``persona`` and ``user_memory_enabled`` are for agents.
+    ``known`` is None if the source has no accounts, else whether the ID exists there and is not
+    deleted. ``eden_user_id`` links an account to the canonical ID of its user. ``persona`` and
+    ``user_memory_enabled`` are for agents.
     """
 
     id: str
-    memory_id: str
-    is_agent: bool
+    is_agent: bool = False
+    known: bool | None = None
     username: str = ""
     name: str = ""
     owner: str = ""
-    deleted: bool = False
+    eden_user_id: str = ""
     persona: str = ""
     user_memory_enabled: bool = False
+
+    @property
+    def memory_id(self) -> str:
+        """Return the canonical ID, under which v1 keeps memory."""
+        return self.eden_user_id or self.id
 
 
 #: Kind and description of a problem within a document.
@@ -92,25 +99,22 @@ Note = tuple[V1ProblemKind, str]
 class V1Read(msgspec.Struct, frozen=True, kw_only=True):
     """One document read from a source.
 
-    ``document`` is None if unreadable; ``notes`` then have the reasons, and ``raw`` the first
-    bytes. ``id`` is ``@`` and a place for a document without an ID. ``damage`` is set if the
-    document makes the input incomplete.
+    ``document`` is None if unreadable; ``notes`` then have the reasons. ``id`` is ``@`` and a place
+    for a document without an ID. ``damage`` is set if the document makes the input incomplete.
     """
 
     collection: str
     id: str
     document: V1Document | V1Account | None
     notes: tuple[Note, ...] = ()
-    raw: bytes = b""
     damage: V1DamageKind | None = None
 
 
 class V1StagedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document in the stage, with its ``number`` there; ``hash`` as in `V1Ref`."""
+    """A document in the stage, with its ``number`` there."""
 
     number: int
     collection: str
     id: str
-    hash: str
     document: V1Document | None
     notes: tuple[Note, ...] = ()

@@ -9,13 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from edenmem.models.memory import Consolidation
 from edenmem.models.v1 import (
-    Disposition,
-    V1Fact,
+    Outcome,
     V1Item,
     V1Problem,
-    V1Reflection,
-    V1Text,
 )
 from edenmem.models.v1 import V1ProblemKind as Kind
 from tests.support.v1_files import read_dump, write_dump
@@ -55,22 +53,20 @@ def problems(items: list[V1Item], dirt: str, kind: Kind) -> list[V1Problem]:
 
 
 def fact(items: list[V1Item], dirt: str) -> Any:
-    target = of(items, dirt, "fact").target
-    assert isinstance(target, V1Fact)
-    return target.fact
+    return of(items, dirt, "fact").fact
 
 
-def text(items: list[V1Item], dirt: str) -> V1Text:
-    target = of(items, dirt, "text").target
-    assert isinstance(target, V1Text)
-    return target
+def text(items: list[V1Item], dirt: str) -> Consolidation:
+    made = of(items, dirt, "text").text
+    assert made is not None
+    return made
 
 
 def pending(items: list[V1Item], user: object, agent: object | None = None) -> list[str]:
     return [
-        item.target.reflection.content
+        item.reflection.content
         for item in items
-        if isinstance(item.target, V1Reflection)
+        if item.reflection
         and item.user_id == str(user)
         and (agent is None or item.agent_id == str(agent))
     ]
@@ -91,7 +87,7 @@ def check(dirt: str) -> Callable[[Callable[[list[V1Item]], None]], None]:
 @check("ids as strings")
 def _(items: list[V1Item]) -> None:
     assert "user_id is text" in problems(items, "ids as strings", Kind.ID_AS_TEXT)[0].detail
-    assert text(items, "ids as strings").scope.user_id == str(TOMAS)
+    assert text(items, "ids as strings").user_id == str(TOMAS)
     assert pending(items, TOMAS)[0] == "Send Tomas the total first."
 
 
@@ -103,20 +99,22 @@ def _(items: list[V1Item]) -> None:
 
 @check("missing fields")
 def _(items: list[V1Item]) -> None:
-    assert text(items, "missing fields").content.startswith("## Lights\n\nLamp by lamp")
+    assert text(items, "missing fields").consolidated_content.startswith(
+        "## Lights\n\nLamp by lamp"
+    )
     assert not [item for item in items if item.kind == "policy" and item.shard == "Lights"]
 
 
 @check("null fields")
 def _(items: list[V1Item]) -> None:
     item = of(items, "null fields")
-    assert (item.disposition, item.reason) == (Disposition.LEFT_BEHIND, "no text yet")
+    assert (item.outcome, item.reason) == (Outcome.LEFT_BEHIND, "no text yet")
 
 
 @check("lists as dicts")
 def _(items: list[V1Item]) -> None:
     assert "facts is a dict" in problems(items, "lists as dicts", Kind.WRONG_SHAPE)[0].detail
-    contents = [item.target.fact.content for item in items if isinstance(item.target, V1Fact)]
+    contents = [item.fact.content for item in items if item.fact]
     assert "Rice paper costs 0.80 euros a sheet." in contents
 
 
@@ -154,8 +152,8 @@ def _(items: list[V1Item]) -> None:
 def _(items: list[V1Item]) -> None:
     dirt = "a fact in two shards"
     assert problems(items, dirt, Kind.LISTED_TWICE)
-    assert [item.disposition for item in items if item.sources[0].id == DIRT[dirt][1]] == [
-        Disposition.MIGRATED
+    assert [item.outcome for item in items if item.sources[0].id == DIRT[dirt][1]] == [
+        Outcome.MIGRATED
     ]
 
 
@@ -163,7 +161,7 @@ def _(items: list[V1Item]) -> None:
 def _(items: list[V1Item]) -> None:
     item = of(items, "one fact in two documents", "fact")
     first = oid(120, 12.0)
-    assert item.disposition is Disposition.MERGED
+    assert item.outcome is Outcome.MERGED
     assert [ref.id for ref in item.sources] == [str(first), str(oid(123, 12.3))]
     merged = fact(items, "one fact in two documents")
     assert merged.formed_at == at(12.0)
@@ -180,7 +178,7 @@ def _(items: list[V1Item]) -> None:
 @check("a shard name that repeats")
 def _(items: list[V1Item]) -> None:
     problems(items, "a shard name that repeats", Kind.REPEATED_SHARD)
-    content = text(items, "a shard name that repeats").content
+    content = text(items, "a shard name that repeats").consolidated_content
     assert "## Lantern Walk (2)\n\nMade by a second click." in content
 
 
@@ -188,14 +186,14 @@ def _(items: list[V1Item]) -> None:
 def _(items: list[V1Item]) -> None:
     problems(items, "two texts for one pair", Kind.REPEATED_PAIR)
     target = text(items, "two texts for one pair")
-    assert (target.version, target.content) == (
+    assert (target.version, target.consolidated_content) == (
         3,
         "Samira takes the photographs and keeps the archive.",
     )
-    (earlier,) = target.earlier
+    (earlier,) = of(items, "two texts for one pair").earlier
     assert (earlier.version, earlier.at) == (1, at(20))
     assert earlier.content == "Samira takes the photographs."
-    assert of(items, "two texts for one pair").disposition is Disposition.MERGED
+    assert of(items, "two texts for one pair").outcome is Outcome.MERGED
 
 
 @check("naive times")
@@ -209,23 +207,22 @@ def _(items: list[V1Item]) -> None:
 def _(items: list[V1Item]) -> None:
     assert len(problems(items, "times as strings", Kind.TIME_AS_TEXT)) == 3
     wanted = datetime(2026, 10, 11, 9, tzinfo=UTC)
-    assert text(items, "times as strings").last_updated_at == wanted
+    assert text(items, "times as strings").updated_at == wanted
 
 
 @check("no time")
 def _(items: list[V1Item]) -> None:
     problems(items, "no time", Kind.TIME_MISSING)
-    target = of(items, "no time").target
-    assert isinstance(target, V1Reflection)
-    assert target.reflection.formed_at == at(14.2)
+    made = of(items, "no time").reflection
+    assert made is not None
+    assert made.formed_at == at(14.2)
 
 
 @check("a text of megabytes")
 def _(items: list[V1Item]) -> None:
     problems(items, "a text of megabytes", Kind.OVER_LIMIT)
     target = text(items, "a text of megabytes")
-    assert len(target.content) > 1_000_000
-    assert target.words > target.word_limit
+    assert len(target.consolidated_content) > 1_000_000
 
 
 @check("invalid UTF-8")
@@ -250,31 +247,33 @@ def _(items: list[V1Item]) -> None:
 def _(items: list[V1Item]) -> None:
     dirt = "a user that no longer exists"
     assert str(GONE) in problems(items, dirt, Kind.UNKNOWN_USER)[0].detail
-    assert text(items, dirt).content == "She brought the drums."
+    assert text(items, dirt).consolidated_content == "She brought the drums."
 
 
 @check("memory of an account, not of its person")
 def _(items: list[V1Item]) -> None:
-    assert text(items, "memory of an account, not of its person").scope.user_id == str(PRIYA)
+    assert text(items, "memory of an account, not of its person").user_id == str(PRIYA)
     assert pending(items, PRIYA) == ["Priya wants sources."]
 
 
 @check("control characters")
 def _(items: list[V1Item]) -> None:
     problems(items, "control characters", Kind.CONTROL_CHARACTERS)
-    assert text(items, "control characters").content == "Lena borrows Otto's ladder[31m."
+    assert (
+        text(items, "control characters").consolidated_content == "Lena borrows Otto's ladder[31m."
+    )
 
 
 @check("a memory of unknown type")
 def _(items: list[V1Item]) -> None:
     problems(items, "a memory of unknown type", Kind.UNKNOWN_TYPE)
-    assert of(items, "a memory of unknown type").disposition is Disposition.BAD
+    assert of(items, "a memory of unknown type").outcome is Outcome.BAD
 
 
 @check("an empty memory")
 def _(items: list[V1Item]) -> None:
     problems(items, "an empty memory", Kind.EMPTY)
-    assert of(items, "an empty memory").disposition is Disposition.LEFT_BEHIND
+    assert of(items, "an empty memory").outcome is Outcome.LEFT_BEHIND
 
 
 @check("a fact that is too long")
@@ -286,7 +285,7 @@ def _(items: list[V1Item]) -> None:
 @check("two documents with one id")
 def _(items: list[V1Item]) -> None:
     problems(items, "two documents with one id", Kind.DUPLICATE_ID)
-    assert of(items, "two documents with one id").disposition is Disposition.BAD
+    assert of(items, "two documents with one id").outcome is Outcome.BAD
 
 
 @check("a shard without an agent")
@@ -298,13 +297,13 @@ def _(items: list[V1Item]) -> None:
 @check("a text without a user")
 def _(items: list[V1Item]) -> None:
     problems(items, "a text without a user", Kind.NO_OWNER)
-    assert of(items, "a text without a user").disposition is Disposition.BAD
+    assert of(items, "a text without a user").outcome is Outcome.BAD
 
 
 @check("a last document that is cut off")
 def _(items: list[V1Item]) -> None:
     with plan_of(EXAMPLE) as plan:
-        (damage,) = (each for each in plan.incomplete if each.kind == "ends_early")
+        (damage,) = (each for each in plan.about.incomplete if each.kind == "ends_early")
     assert (damage.kind, damage.collection) == ("ends_early", "memory_sessions")
     assert "bytes of the last document are missing" in damage.detail
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.models.v1 import V1Item, V1Reflection, V1Text
+from edenmem.models.v1 import V1Item
 from edenmem.models.v1 import V1ProblemKind as Kind
 from tests.support.v1_files import Database, write_dump
 from tests.support.v1_plans import items_of_database, plan_of
@@ -29,7 +29,7 @@ _NAME = "-- User Memory for lena --"
 
 def _text(items: list[V1Item], user: object = LENA) -> tuple[str, set[Kind]]:
     (item,) = [each for each in items if each.kind == "text" and each.user_id == str(user)]
-    content = item.target.content if isinstance(item.target, V1Text) else ""
+    content = item.text.consolidated_content if item.text else ""
     return content, {problem.kind for problem in item.problems}
 
 
@@ -80,8 +80,8 @@ def test_what_lists_repeat_is_left_out_whatever_is_in_it(tmp_path: Path) -> None
 def test_a_version_line_in_it_counts(tmp_path: Path) -> None:
     served = "## Consolidated user memory:\n\nVERSION: 7\nLena likes tea."
     items = items_of_database(tmp_path, _user(served))
-    (target,) = [each.target for each in items if isinstance(each.target, V1Text)]
-    assert (target.version, target.content) == (7, "Lena likes tea.")
+    (target,) = [each.text for each in items if each.text]
+    assert (target.version, target.consolidated_content) == (7, "Lena likes tea.")
 
 
 @pytest.mark.parametrize("shards", ["merge", "keep"])
@@ -98,16 +98,16 @@ def test_a_shard_whose_text_and_facts_have_older_names(tmp_path: Path, shards: s
     facts = [memory(103, "fact", "The tide turns.", shard=oid(40))]
     database = {"memory_agent": [older], "memory_sessions": facts}
     items = items_of_database(tmp_path, database, shards=shards)
-    (text,) = [each.target for each in items if isinstance(each.target, V1Text)]
+    (text,) = [each.text for each in items if each.text]
     heading = "## Walk\n\n" if shards == "merge" else ""
-    assert text.content == f"{heading}It starts at five."
-    assert len([each for each in items if each.kind == "fact" and each.target]) == 1
+    assert text.consolidated_content == f"{heading}It starts at five."
+    assert len([each for each in items if each.fact]) == 1
 
 
 def test_older_lists_are_pending(tmp_path: Path) -> None:
     database = _user("", unabsorbed_directive_ids=[oid(102, 10.2)])
     items = items_of_database(tmp_path, database)
-    assert len([each for each in items if each.kind == "reflection" and each.target]) == 2
+    assert len([each for each in items if each.reflection]) == 2
     assert not [each for each in items if each.extra]
 
 
@@ -119,8 +119,8 @@ def test_related_users_stay_on_the_item(tmp_path: Path) -> None:
         "users3": [account(PRIYA_ON_DISCORD, "user", "priya#1", eden_user_id=PRIYA)],
     }
     (item,) = [each for each in items_of_database(tmp_path, database) if each.kind == "reflection"]
-    assert isinstance(item.target, V1Reflection)
-    assert item.target.reflection.related_users == (str(LENA), str(PRIYA))
+    assert item.reflection
+    assert item.reflection.related_users == (str(LENA), str(PRIYA))
 
 
 def test_people_come_with_all_their_accounts(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_people_come_with_all_their_accounts(tmp_path: Path) -> None:
         people = [(each.id, each.username, each.eden_user_id, each.known) for each in plan.users()]
     assert (agent.persona, agent.user_memory_enabled) == ("Calm.", False)
     assert people == [
-        (str(TOMAS), "tomas", None, True),
+        (str(TOMAS), "tomas", "", True),
         (str(oid(18)), "tomas#1", str(TOMAS), True),
-        (str(PRIYA), None, None, True),
+        (str(PRIYA), "", "", True),
         (str(PRIYA_ON_DISCORD), "priya#1", str(PRIYA), True),
         (str(oid(17)), "priya#2", str(PRIYA), False),
     ]

@@ -10,7 +10,7 @@ import bson
 import pytest
 
 from edenmem.errors import InputError
-from edenmem.models.v1 import Disposition, V1Fact, V1Item, V1ProblemKind
+from edenmem.models.v1 import Outcome, V1Item, V1ProblemKind
 from tests.support.v1_plans import items_of
 from tests.support.v1_world import MIRA, oid
 
@@ -37,7 +37,7 @@ def _planned(folder: Path, fields: str) -> list[V1Item]:
 
 
 def _facts(items: list[V1Item]) -> list[str]:
-    return [item.target.fact.content for item in items if isinstance(item.target, V1Fact)]
+    return [item.fact.content for item in items if item.fact]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_is_nested_too_deeply_is_bad_and_the_rest_is_moved(
     for field in ("content", "mood"):
         items = _planned(tmp_path, f'"{field}": {_nested(levels)}')
         assert _facts(items) == ["The tide turns."]
-        (bad,) = [item for item in items if item.disposition is Disposition.BAD]
+        (bad,) = [item for item in items if item.outcome is Outcome.BAD]
         assert bad.problems[0].kind is V1ProblemKind.UNREADABLE
         assert "nested too deeply" in bad.problems[0].detail
 
@@ -75,7 +75,7 @@ def test_what_is_nested_too_deeply_is_bad_and_the_rest_is_moved(
 def test_a_number_of_thousands_of_digits_is_bad_and_the_rest_is_moved(tmp_path: Path) -> None:
     items = _planned(tmp_path, f'"content": "The boat is red.", "mood": {"9" * 5000}')
     assert _facts(items) == ["The tide turns."]
-    assert [item.disposition for item in items].count(Disposition.BAD) == 1
+    assert [item.outcome for item in items].count(Outcome.BAD) == 1
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
@@ -101,10 +101,10 @@ def test_bson_nested_too_deeply_is_bad_and_the_rest_is_moved(tmp_path: Path) -> 
     hostile = (len(body) + 5).to_bytes(4, "little") + body + b"\0"
     fine = bson.encode({"_id": oid(102), "agent_id": MIRA, "memory_type": "fact", "content": "x"})
     (tmp_path / "memory_sessions.bson").write_bytes(hostile + fine)
-    dispositions = {item.sources[0].id: item.disposition for item in items_of(tmp_path)}
+    dispositions = {item.sources[0].id: item.outcome for item in items_of(tmp_path)}
     assert dispositions == {
-        str(oid(101)): Disposition.BAD,
-        str(oid(102)): Disposition.LEFT_BEHIND,
+        str(oid(101)): Outcome.BAD,
+        str(oid(102)): Outcome.LEFT_BEHIND,
     }
 
 

@@ -8,21 +8,16 @@ from pathlib import Path
 import pytest
 
 from edenmem.engine.factory import open_v1_plan
-from edenmem.engine.migration.items import target_id, target_scope
+from edenmem.engine.migration.items import target_id
 from edenmem.engine.migration.source import StagedPlan
 from edenmem.errors import AmbiguousReference, NotFoundError
 from edenmem.models.host import User
-from edenmem.models.memory import Policy
+from edenmem.models.memory import Consolidation, Policy
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
-    Disposition,
-    V1Fact,
+    Outcome,
     V1Item,
     V1Options,
-    V1Policy,
-    V1Reflection,
-    V1Text,
-    V1Toggles,
 )
 from edenmem.settings.schema import Settings, StoreSettings
 from edenmem.store.sqlite import SqliteStore
@@ -47,43 +42,41 @@ from tests.support.v1_world import (
 )
 
 
-def texts(items: list[V1Item]) -> dict[str, V1Text]:
+def texts(items: list[V1Item]) -> dict[str, Consolidation]:
     return {
-        item.target.scope.key.replace(str(MIRA), "mira").replace(str(OTTO), "otto"): item.target
+        item.text.home.key.replace(str(MIRA), "mira").replace(str(OTTO), "otto"): item.text
         for item in items
-        if isinstance(item.target, V1Text)
+        if item.text
     }
 
 
 def policies(items: list[V1Item]) -> dict[str | None, Policy]:
     return {
-        item.target.policy.shard: item.target.policy
+        item.policy.shard: item.policy
         for item in items
-        if isinstance(item.target, V1Policy) and item.agent_id == str(MIRA)
+        if item.policy and item.agent_id == str(MIRA)
     }
 
 
 def facts(items: list[V1Item], shard: str | None) -> list[str]:
     return sorted(
-        item.target.fact.content
+        item.fact.content
         for item in items
-        if isinstance(item.target, V1Fact)
-        and item.agent_id == str(MIRA)
-        and item.target.fact.shard == shard
+        if item.fact and item.agent_id == str(MIRA) and item.fact.shard == shard
     )
 
 
 class TestMerging:
     def test_one_text_with_a_section_for_each_active_shard(self) -> None:
         text = texts(items_of(EXAMPLE))["agent:mira"]
-        assert text.content == (
+        assert text.consolidated_content == (
             "## Lantern Walk\n\nThe walk starts at the ferry hall at 17:30.\n"
             "About 400 people come.\n\n"
             "## Workshop\n\nSix volunteers fold on Thursdays.\n\n"
             "## Lantern Walk (2)\n\nMade by a second click."
         )
-        assert (text.version, text.last_updated_at) == (7, at(41))
-        assert (text.words, text.word_limit) == (29, 1200)
+        assert (text.version, text.updated_at) == (7, at(41))
+        assert text.word_limit == 1200
 
     def test_instructions_go_with_it(self) -> None:
         policy = policies(items_of(EXAMPLE))[None]
@@ -99,13 +92,12 @@ class TestMerging:
         assert texts(items)["shard:mira:Harbour fair"].version == 2
         assert facts(items, "Harbour fair") == ["The fair of 2025 had 61 stalls."]
         waiting = [
-            item.target.reflection.shard
+            item.reflection.shard
             for item in items
-            if isinstance(item.target, V1Reflection)
-            and item.target.reflection.content == "Move the fair to May."
+            if item.reflection and item.reflection.content == "Move the fair to May."
         ]
         assert waiting == ["Harbour fair"]
-        assert "fair" not in texts(items)["agent:mira"].content
+        assert "fair" not in texts(items)["agent:mira"].consolidated_content
 
     @pytest.mark.parametrize(("active", "enabled"), [(True, True), (False, False)])
     def test_agent_memory_is_on_if_a_shard_is(
@@ -116,9 +108,8 @@ class TestMerging:
             shard(FAIR, "Fair", "VERSION: 1\nFair.", is_active=False),
         ]
         items = items_of_database(tmp_path, {"memory_agent": shards})
-        assert [item.target for item in items if item.kind == "toggles"] == [
-            V1Toggles(agent_id=str(MIRA), agent_memory_enabled=enabled)
-        ]
+        switches = [(item.agent_id, item.switch) for item in items if item.kind == "toggles"]
+        assert switches == [(str(MIRA), enabled)]
 
 
 class TestKeeping:
@@ -145,9 +136,7 @@ class TestKeeping:
         assert "The ferry hall opens at 16:00." in facts(items, "Lantern Walk")
         assert "The ferry hall opens at 16:00." in facts(items, "Workshop")
         ids = [
-            item.target.fact.id
-            for item in items
-            if isinstance(item.target, V1Fact) and "ferry hall opens" in item.target.fact.content
+            item.fact.id for item in items if item.fact and "ferry hall opens" in item.fact.content
         ]
         assert len(set(ids)) == 2
         assert str(oid(121, 12.1)) not in ids, "neither of them is the document alone"
@@ -158,15 +147,15 @@ class TestTheOthers:
         without, with_it = items_of(EXAMPLE), items_of(EXAMPLE, provenance=True)
         own = str(oid(103, 10.3))
         (left,) = (item for item in without if item.sources[0].id == own)
-        assert (left.disposition, left.reason) == (
-            Disposition.LEFT_BEHIND,
+        assert (left.outcome, left.reason) == (
+            Outcome.LEFT_BEHIND,
             "memories already absorbed by a text",
         )
-        assert all(item.target for item in with_it if item.sources[0].id == own)
+        assert all(item.memory for item in with_it if item.sources[0].id == own)
         (target,) = (
-            item.target.reflection
+            item.reflection
             for item in with_it
-            if isinstance(item.target, V1Reflection) and item.target.reflection.absorbed
+            if item.reflection and item.reflection.absorbed
             if item.agent_id == str(MIRA)
         )
         assert (target.content, target.formed_at) == ("Never round amounts for Tomas.", at(10.3))
@@ -177,11 +166,7 @@ class TestTheOthers:
         assert {item.reason for item in left} == {"episodes"}
         kept = [item for item in items_of(EXAMPLE, episodes="keep") if item.kind == "episode"]
         assert {item.sources for item in left} == {item.sources for item in kept}
-        sessions = {
-            item.target.reflection.session_id
-            for item in kept
-            if isinstance(item.target, V1Reflection)
-        }
+        sessions = {item.reflection.session_id for item in kept if item.reflection}
         assert sessions == {str(oid(1014))}
 
     def test_only_some_agents(self) -> None:
@@ -191,7 +176,7 @@ class TestTheOthers:
             assert [agent.username for agent in plan.agents()] == ["otto"]
             refs = {(ref.collection, ref.id) for item in items for ref in item.sources}
             told = Counter(collection for collection, _ in refs)
-            assert dict(plan.totals) == {**dict.fromkeys(plan.totals, 0), **told}
+            assert dict(plan.about.totals) == {**dict.fromkeys(plan.about.totals, 0), **told}
             assert plan.about.not_asked["memory_agent"] == 4
 
     def test_words_beyond_a_limit_are_told(self) -> None:
@@ -200,8 +185,8 @@ class TestTheOthers:
             for item in items_of(EXAMPLE, user_words=3)
             if item.user_id == str(LENA) and item.kind == "text" and item.agent_id == str(MIRA)
         )
-        assert isinstance(item.target, V1Text)
-        assert item.target.word_limit == 3
+        assert item.text
+        assert item.text.word_limit == 3
         assert "10 words, the limit is 3" in item.problems[-1].detail
 
     def test_accounts_are_told_by_the_store_if_the_source_does_not_know(
@@ -248,8 +233,7 @@ def test_a_memory_without_type_goes_no_wider_than_the_narrowest_list(tmp_path: P
     homes = {
         (item.kind, scope.kind): {source.id for source in item.sources}
         for item in items
-        if isinstance(item.target, V1Fact | V1Reflection)
-        and (scope := target_scope(item)) is not None
+        if (item.fact or item.reflection) and (scope := item.scope) is not None
     }
     assert homes == {
         ("reflection", ScopeKind.USER): {str(ids[0])},

@@ -6,7 +6,6 @@ import random
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,8 @@ from edenmem.models.memory import content_hash
 from edenmem.models.scope import ScopeKind
 from edenmem.models.v1 import (
     V1_COLLECTIONS,
-    Disposition,
-    V1Fact,
+    Outcome,
     V1Item,
-    V1Reflection,
-    V1Text,
 )
 from edenmem.models.v1_documents import V1Memory, V1Read, V1UserText
 from edenmem.store.v1 import documents
@@ -61,12 +57,6 @@ def read(database: Database) -> dict[tuple[str, str], V1Read]:
     return found
 
 
-def targets(items: list[V1Item], kind: type[Any]) -> Iterator[tuple[V1Item, Any]]:
-    for item in items:
-        if isinstance(item.target, kind):
-            yield item, item.target
-
-
 @FEW
 @given(v1_databases(), OPTIONS)
 def test_every_document_is_accounted_for(database: Database, options: dict[str, Any]) -> None:
@@ -75,30 +65,30 @@ def test_every_document_is_accounted_for(database: Database, options: dict[str, 
         plan_of(write_dump(Path(name), database), **options) as plan,
     ):
         items = list(plan.items())
-        totals = dict(plan.totals)
-        assert plan.item_total == len(items)
+        totals = dict(plan.about.totals)
+        assert plan.about.item_total == len(items)
     assert totals == count(database, V1_COLLECTIONS)
     told = {(ref.collection, ref.id) for item in items for ref in item.sources}
     assert told == read(database).keys()
     for item in items:
         assert item.sources
         assert item.reason
-        moved = item.disposition in (Disposition.MIGRATED, Disposition.MERGED)
-        assert moved == (item.target is not None)
-        assert (item.disposition is Disposition.MERGED) <= (len(item.sources) > 1)
+        moved = item.outcome in (Outcome.MIGRATED, Outcome.MERGED)
+        assert moved == (item.memory is not None or item.switch is not None)
+        assert (item.outcome is Outcome.MERGED) <= (len(item.sources) > 1)
 
 
 @FEW
 @given(v1_databases(), OPTIONS)
 def test_ids_are_unique(database: Database, options: dict[str, Any]) -> None:
     items = planned(database, **options)
-    facts = [target.fact for _, target in targets(items, V1Fact)]
-    reflections = [target.reflection for _, target in targets(items, V1Reflection)]
+    facts = [item.fact for item in items if item.fact]
+    reflections = [item.reflection for item in items if item.reflection]
     for made in (facts, reflections):
         assert [each for each, times in Counter(one.id for one in made).items() if times > 1] == []
     same = Counter((fact.home, fact.hash) for fact in facts)
     assert set(same.values()) <= {1}
-    scopes = Counter(target.scope for _, target in targets(items, V1Text))
+    scopes = Counter(item.text.home for item in items if item.text)
     assert set(scopes.values()) <= {1}
 
 
@@ -109,26 +99,25 @@ def test_nothing_is_invented(database: Database, options: dict[str, Any]) -> Non
     known = read(database)
     for item in planned(database, **options):
         sources: list[Any] = [known[ref.collection, ref.id].document for ref in item.sources]
-        match item.target:
-            case V1Fact(fact=one) | V1Reflection(reflection=one):
-                assert {one.content} == {clean(each.content).strip() for each in sources}
-                assert one.formed_at == min(each.created_at for each in sources)
-                messages = {message for each in sources for message in each.message_ids}
-                assert set(one.source_message_ids) == messages
-                if isinstance(item.target, V1Fact):
-                    assert one.hash == content_hash(one.content)
-            case V1Text() as text:
-                written = [split_version(each.content) for each in sources]
-                contents = [each.content for each in written if each.content]
-                if text.scope.kind is ScopeKind.AGENT:
-                    sections = re.split(r"(?:\A|\n\n)## [^\n]+\n\n", text.content)
-                    assert sorted(sections) == sorted(["", *contents])
-                elif text.scope.kind is ScopeKind.SHARD:
-                    assert [text.content] == contents
-                else:
-                    kept = {text.content} | {each.content for each in text.earlier}
-                    assert kept == set(contents)
-                assert text.version in {each.version for each in written}
+        if one := item.fact or item.reflection:
+            assert {one.content} == {clean(each.content).strip() for each in sources}
+            assert one.formed_at == min(each.created_at for each in sources)
+            messages = {message for each in sources for message in each.message_ids}
+            assert set(one.source_message_ids) == messages
+            if item.fact:
+                assert item.fact.hash == content_hash(one.content)
+        elif item.text:
+            text = item.text.consolidated_content
+            written = [split_version(each.content) for each in sources]
+            contents = [each.content for each in written if each.content]
+            if item.text.scope is ScopeKind.AGENT:
+                sections = re.split(r"(?:\A|\n\n)## [^\n]+\n\n", text)
+                assert sorted(sections) == sorted(["", *contents])
+            elif item.text.scope is ScopeKind.SHARD:
+                assert [text] == contents
+            else:
+                assert {text} | {each.content for each in item.earlier} == set(contents)
+            assert item.text.version in {each.version for each in written}
 
 
 @FEW
@@ -138,7 +127,7 @@ def test_nobody_sees_anothers_memory(database: Database, options: dict[str, Any]
     one of its people or to its session."""
     known = read(database)
     for item in planned(database, **options):
-        if item.target is None:
+        if item.memory is None and item.switch is None:
             continue
         for ref in item.sources:
             source = known[ref.collection, ref.id].document
@@ -149,8 +138,8 @@ def test_nobody_sees_anothers_memory(database: Database, options: dict[str, Any]
             if isinstance(source, V1Memory) and item.user_id:
                 assert not source.users or item.user_id in source.users
             if isinstance(source, V1Memory) and source.memory_type in ("directive", "episode"):
-                assert isinstance(item.target, V1Reflection)
-                kind = item.target.reflection.scope
+                assert item.reflection
+                kind = item.reflection.scope
                 assert kind is (
                     ScopeKind.USER if source.memory_type == "directive" else ScopeKind.SESSION
                 )
@@ -183,8 +172,9 @@ def test_what_waits_keeps_its_order(database: Database) -> None:
         wanted.sort(key=lambda each: each[0])
         found = [
             item.sources[0].id
-            for item, target in targets(items, V1Reflection)
-            if (item.agent_id, item.user_id) == (text.agent_id, text.user_id)
+            for item in items
+            if item.reflection
+            and (item.agent_id, item.user_id) == (text.agent_id, text.user_id)
             and known["memory_sessions", item.sources[0].id].document.agent_id  # type: ignore[union-attr]
         ]
         assert found == [listed for _, listed in wanted]
@@ -201,5 +191,7 @@ def test_it_does_not_matter_how_it_is_stored(
     with tempfile.TemporaryDirectory() as name:
         stored = write_ejson(Path(name), shuffled, canonical=rng.random() < 0.5)
         items = items_of(stored, **options)
-    assert [item.target for item in items] == [item.target for item in expected]
+    assert [(item.memory, item.switch) for item in items] == [
+        (item.memory, item.switch) for item in expected
+    ]
     assert [item.sources for item in items] == [item.sources for item in expected]

@@ -14,7 +14,7 @@ from pymongo import MongoClient, monitoring
 
 from edenmem.errors import InputError, NotFoundError, StoreError, UsageError
 from edenmem.models.ids import new_id
-from edenmem.models.v1 import Disposition, V1Item
+from edenmem.models.v1 import Outcome, V1Item
 from edenmem.models.v1 import V1ProblemKind as Kind
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.v1.live import LiveSource
@@ -82,7 +82,7 @@ class TestFiles:
         if name.endswith(".json"):
             given = (tmp_path / "memory_sessions.json").rename(tmp_path / name)
         with plan_of(given) as plan:
-            assert dict(plan.totals) == {
+            assert dict(plan.about.totals) == {
                 "memory_user": 0,
                 "memory_agent": 0,
                 "memory_sessions": len(database["memory_sessions"]),
@@ -131,7 +131,7 @@ class TestFiles:
     def test_documents_that_tell_nothing_are_accounted_for(self, tmp_path: Path) -> None:
         path = tmp_path / "export.json"
         path.write_text('{"_id": 1}\n{"_id": 2, "memory_type": "fact"}\n')
-        assert [item.disposition for item in items_of(path)] == [Disposition.BAD] * 2
+        assert [item.outcome for item in items_of(path)] == [Outcome.BAD] * 2
 
     def test_the_metadata_name_a_collection(self, tmp_path: Path, expected: list[V1Item]) -> None:
         inside = write_dump(tmp_path, intact()) / "eden"
@@ -152,7 +152,7 @@ class TestFiles:
         path.write_bytes(path.read_bytes().replace(b"~", b"\xff"))
         (item,) = items_of(path, episodes="keep")
         assert [problem.kind for problem in item.problems] == [Kind.INVALID_UTF8]
-        assert "fog\ufffdhorn" in str(item.target)
+        assert "fog\ufffdhorn" in str(item.memory)
 
     def test_the_example_can_be_counted_beforehand(self) -> None:
         """What progress is measured by is known first, and is what then comes."""
@@ -164,7 +164,7 @@ class TestFiles:
         with open_v1_plan(
             Settings(), str(EXAMPLE), V1Options(), progress=lambda *step: told.append(step)
         ) as plan:
-            total = sum(plan.totals.values())
+            total = sum(plan.about.totals.values())
         assert told == [(total, total)]
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.errors import InputError
-from edenmem.models.v1 import Disposition
+from edenmem.models.v1 import Outcome
 from edenmem.store.v1 import bson_stream, json_stream
 from tests.support.v1_files import write_dump
 from tests.support.v1_plans import items_of
@@ -54,7 +54,7 @@ class TestBson:
         huge = bson.encode(memory(7, "episode", "x" * (bson_stream.MAX_BYTES + 1)))
         write_dump(tmp_path, {"memory_sessions": [first, wrong, huge, third]})
         items = items_of(tmp_path)
-        bad = [item for item in items if item.disposition is Disposition.BAD]
+        bad = [item for item in items if item.outcome is Outcome.BAD]
         problems = {p.document_id: p.detail for item in bad for p in item.problems}
         assert sorted(problems) == sorted(_ids(2, 7))
         assert f"@{len(first)}" in problems[_ids(2)[0]]

@@ -7,51 +7,33 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.engine.history.trails import read_after
-from edenmem.engine.migration.comparison import KINDS, milliseconds
-from edenmem.engine.migration.deciding import (
-    Bases,
-    Decider,
-    Decision,
-    OnConflict,
-    Stored,
+from edenmem.engine.migration.comparison import (
+    KINDS,
+    States,
+    find_stored,
     in_force,
+    milliseconds,
+    read_after,
 )
+from edenmem.engine.migration.deciding import Decider, Decision, OnConflict, removal_of
 from edenmem.engine.migration.items import (
     Forgotten,
     Key,
-    Memory,
-    Outcome,
     Treatment,
-    classify_moved,
     digest_of,
-    key_of_item,
     read_sources,
 )
-from edenmem.engine.migration.source import StagedPlan
+from edenmem.engine.migration.source import StagedPlan, stage_key
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import InputError
 from edenmem.models.backup import RecordKind
-from edenmem.models.changes import (
-    Change,
-    ChangeResult,
-    ChangeSet,
-    ChangeStatus,
-    RemoveFact,
-    RemovePolicy,
-    RemoveReflection,
-    RevertConsolidation,
-)
+from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
 from edenmem.models.host import Agent
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.models.scope import ScopeKind
-from edenmem.models.v1 import MEMORIES, V1Item, V1Text
-from edenmem.store.protocol.store import Store
+from edenmem.models.memory import Consolidation, Policy, Reflection
+from edenmem.models.v1 import MEMORIES, Memory, Outcome, V1Item
 
 _MEANWHILE = "v2 was changed concurrently"
-_MOVED = "v1 has it elsewhere or in other words now"
-#: Maximum number of characters of the texts that are written together.
-_CHARACTERS = 2_000_000
+MOVED = "v1 has it elsewhere or in other words now"
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -90,17 +72,14 @@ class Applier:
         self._store = runtime.store
         self._plan = plan
         self._stage = plan.stage
-        self._bases = Bases(runtime.store, run_ids)
-        self._has_earlier = bool(run_ids)
-        self._run_id = runtime.actor.run_id
         self._on_conflict = on_conflict
         self._batch_size = batch_size
         self._dry_run = dry_run
         self._forgotten = Forgotten(runtime.store.erasure.forgettings())
-        host = runtime.store.host
-        known = {each.id: host.agent(each.id) for each in plan.agents()}
-        self._agents = {each.id: each for each in agents}
-        self._agents |= {id: agent for id, agent in known.items() if agent is not None}
+        known = {each.id: runtime.store.host.agent(each.id) for each in plan.agents()}
+        found = {each.id: each for each in agents}
+        found |= {id: agent for id, agent in known.items() if agent is not None}
+        self._states = States(runtime.store, run_ids, found)
 
     def run(self) -> Iterator[list[Done]]:
         """Decide on the unlike targets, batch by batch, apply, and note the outcomes.
@@ -108,65 +87,67 @@ class Applier:
         Raises:
             StoreError: the database cannot be used.
         """
-        for page in self._stage.unlike(self._batch_size):
-            for batch in _cut(page):
-                done = self._apply(batch)
-                self._stage.set_outcomes((each.number, each.decision.outcome) for each in done)
-                yield done
+        for batch in self._stage.unlike(self._batch_size):
+            done = self._apply(batch)
+            self._stage.set_outcomes((each.number, each.decision.outcome) for each in done)
+            yield done
 
     def _apply(self, batch: Sequence[tuple[int, V1Item]]) -> list[Done]:
         items = [self._forgotten.without_users(item) for _, item in batch]
-        stored = Stored(self._store, items, self._agents)
-        if self._has_earlier:
-            self._bases.load(items)
         decider = Decider(
             self._on_conflict, self._runtime.clock(), self._next_place, self._find_absorbed
         )
         done = []
-        for (number, _), item in zip(batch, items, strict=True):
+        for (number, _), state in zip(batch, self._states.load(items), strict=True):
+            item = state.item
             if self._forgotten.has(item):
                 decision = Decision(outcome=Outcome.LEFT_BEHIND, detail=Forgotten.reason)
             else:
-                base = self._bases.of(key_of_item(item))
-                switched = self._bases.is_switched(item)
-                decision = decider.decide(item, stored.find(item), base, switched)
-                is_own = base is not None and base.entry.actor.run_id == self._run_id
+                decision = decider.decide(state)
+                is_own = state.written and (
+                    state.written[-1].actor.run_id == self._runtime.actor.run_id
+                )
                 if is_own and decision.outcome is Outcome.ALREADY:
-                    decision = Decision(outcome=classify_moved(item))
+                    decision = Decision(outcome=item.outcome)
             done.append(Done(number, item, decision))
-        return done if self._dry_run else self._judge(done)
+        return done if self._dry_run else self._write(done)
 
     def _next_place(self, scope: str, at: datetime) -> int:
         return self._stage.next_place(scope, milliseconds(at))
 
     def _find_absorbed(self, item: V1Item) -> list[Reflection]:
         """Return the migrated reflections that are pending here, unedited, and not in v1."""
-        assert isinstance(item.target, V1Text)
-        strays = self._stage.strays(item.target.scope.key) if self._has_earlier else []
+        assert item.scope is not None
+        strays = self._stage.strays(item.scope.key) if self._states.run_ids else []
         if not strays:
             return []
-        bases = Bases(self._store, self._bases.run_ids)
-        bases.load_ids([Key("reflection", id) for id in strays])
         found = self._store.memory.reflections_by_ids(strays)
+        entries = self._states.entries([Key("reflection", id) for id in strays])
         sources: dict[str, str] = {}
-        for id in strays:
-            base, now = bases.of(Key("reflection", id)), found.get(id)
-            if base is not None and now is not None and digest_of(now) == digest_of(base.document):
-                sources |= {each: id for name, each in base.sources if name == MEMORIES}
+        for (_, id), own in entries.items():
+            written, now = in_force(own, self._states.run_ids), found.get(id)
+            base = read_after(written[-1]) if written else None
+            if base is not None and now is not None and digest_of(now) == digest_of(base):
+                named = read_sources(written[-1].reason)
+                sources |= {each: id for name, each in named if name == MEMORIES}
         absorbed = {sources[each] for each in self._plan.find_absorbed(item, list(sources))}
         return [found[id] for id in strays if id in absorbed]
 
     # -- writing -----------------------------------------------------------------------------
 
-    def _judge(self, done: Sequence[Done]) -> list[Done]:
+    def _write(self, done: Sequence[Done]) -> list[Done]:
         """Apply the changes of all decisions, and return what became of them."""
         changes = [each.decision.changes for each in done]
         results = self._submit([one for each in changes if len(each) == 1 for one in each])
         for each in changes:
-            if len(each) > 1:  # each version of a text builds on the one before
-                results |= self._submit_steps(each)
+            for change in each if len(each) > 1 else ():
+                # Each version of a text builds on the one before; the last ID gets the result.
+                (result,) = self._submit([change]).values()
+                results[each[-1].id] = result
+                if not result.ok:
+                    break
         return [
-            msgspec.structs.replace(each, decision=_judge_one(each.decision, results))
+            msgspec.structs.replace(each, decision=_judge(each.decision, results))
             if each.decision.changes
             else each
             for each in done
@@ -174,57 +155,39 @@ class Applier:
 
     def _submit(self, changes: Sequence[Change]) -> dict[str, ChangeResult]:
         """Apply all changes in one set, or one by one if the store rejects one of them."""
-        if not changes:
-            return {}
+        given = ChangeSet(
+            actor=self._runtime.actor, at=self._runtime.clock(), changes=tuple(changes)
+        )
         try:
-            results = self._answer(changes)
-        except InputError:
-            results = [found for change in changes for found in self._submit_one(change)]
-        return {each.change_id: each for each in results}
-
-    def _submit_one(self, change: Change) -> Sequence[ChangeResult]:
-        try:
-            return self._answer([change])
+            results = self._store.changes.apply(given) if changes else ()
         except InputError as error:
-            refused, detail = ChangeStatus.CONFLICT, error.message
-            return [ChangeResult(change_id=change.id, status=refused, target_id="", detail=detail)]
-
-    def _submit_steps(self, changes: Sequence[Change]) -> dict[str, ChangeResult]:
-        """Apply changes one by one until one fails; the last ID gets the result."""
-        for change in changes:
-            (result,) = self._submit_one(change)
-            if not result.ok:
-                break
-        return {changes[-1].id: result}
-
-    def _answer(self, changes: Sequence[Change]) -> Sequence[ChangeResult]:
-        at = self._runtime.clock()
-        context = ChangeSet(actor=self._runtime.actor, at=at, changes=tuple(changes))
-        return self._store.changes.apply(context)
+            if len(changes) > 1:
+                return {id: each for one in changes for id, each in self._submit([one]).items()}
+            status, id = ChangeStatus.CONFLICT, changes[0].id
+            results = [
+                ChangeResult(change_id=id, status=status, target_id="", detail=error.message)
+            ]
+        return {each.change_id: each for each in results}
 
     # -- what v1 has moved -------------------------------------------------------------------
 
-    def remove_moved(self) -> Iterator[tuple[Memory, str]]:
+    def remove_moved(self) -> Iterator[Memory]:
         """Remove what runs wrote and v1 now has elsewhere, or in other words; yield each.
 
         Memory that v1 no longer has anywhere stays, as does all that was changed here.
         """
-        for kind in KINDS if self._has_earlier else ():
+        for kind in KINDS if self._states.run_ids else ():
             for ids in self._stage.surplus(kind):
                 moved = list(self._find_moved(kind, ids))
-                changes = [take_away(each, self._runtime.clock(), _MOVED) for each in moved]
                 if not self._dry_run:
-                    self._submit(changes)
-                yield from ((each, _MOVED) for each in moved)
+                    at = self._runtime.clock()
+                    self._submit([removal_of(each, reason=MOVED, at=at) for each in moved])
+                yield from moved
 
     def _find_moved(self, kind: RecordKind, ids: Sequence[str]) -> Iterator[Memory]:
-        bases = Bases(self._store, self._bases.run_ids)
-        bases.load_ids([Key(kind, id) for id in ids])
-        for id in ids:
-            entries = bases.entries(Key(kind, id))
-            written = in_force(entries, self._bases.run_ids)
-            is_author = bool(written) and not written[0].before
-            last = read_after(written[-1]) if is_author else None
+        for entries in self._states.entries([Key(kind, id) for id in ids]).values():
+            written = in_force(entries, self._states.run_ids)
+            last = read_after(written[-1]) if written and not written[0].before else None
             if not isinstance(last, Memory) or not self._is_elsewhere(last, written[0].reason):
                 continue
             now = find_stored(self._store, last)
@@ -237,53 +200,17 @@ class Applier:
         if isinstance(memory, Consolidation | Policy):
             kind = "policy" if isinstance(memory, Policy) else "consolidation"
             return any(stage.has_origin(kind, *source) for source in sources)
-        used = {each for source in sources for each in stage.scopes_of(*source)}
-        if isinstance(memory, Fact):
-            return bool(used)
+        if not any(stage.is_used(*source) for source in sources):
+            return False
+        if not isinstance(memory, Reflection):
+            return True
         # A reflection that only left its list was absorbed, unless its scope is gone as well.
-        own = {ScopeKind.USER: f"user/{scope.owner}", ScopeKind.AGENT: "agent"}.get(scope.kind)
-        is_alive = (
-            stage.has_scope(scope.agent_id, own)
-            if own is not None
-            else stage.has_target("policy", scope.key)
-        )
-        return bool(used) and not is_alive
+        if (own := stage_key(scope)) is not None:
+            return not stage.has_scope(scope.agent_id, own)
+        return not stage.has_target("policy", scope.key)
 
 
-def find_stored(store: Store, memory: Memory) -> Memory | None:
-    """Return the stored document in the place of another one."""
-    scope = memory.home
-    match memory:
-        case Fact():
-            return store.memory.facts_by_ids([scope], [memory.id]).get(memory.id)
-        case Reflection():
-            found = store.memory.reflection(memory.id)
-            return found if found is not None and found.home == scope else None
-        case Consolidation():
-            return store.memory.consolidations([scope]).get(scope)
-    return store.memory.policies([scope]).get(scope)
-
-
-def take_away(now: Memory, at: datetime, reason: str) -> Change:
-    """Return the change that removes a stored document."""
-    match now:
-        case Fact():
-            return RemoveFact.of(now, at, reason)
-        case Reflection():
-            return RemoveReflection.of(now, at, reason)
-        case Consolidation():
-            return RevertConsolidation(
-                scope=now.home,
-                expected_version=now.version,
-                content="",
-                word_limit=now.word_limit,
-                at=at,
-                reason=reason,
-            )
-    return RemovePolicy(scope=now.home, expected_version=now.version, at=at, reason=reason)
-
-
-def _judge_one(decision: Decision, results: dict[str, ChangeResult]) -> Decision:
+def _judge(decision: Decision, results: dict[str, ChangeResult]) -> Decision:
     """Return what became of a decision: its last change depends on the others."""
     result = results[decision.changes[-1].id]
     if result.status is ChangeStatus.DUPLICATE:
@@ -294,19 +221,3 @@ def _judge_one(decision: Decision, results: dict[str, ChangeResult]) -> Decision
         return Decision(outcome=Outcome.FAILED, detail=result.detail)
     detail = f"{_MEANWHILE}: {result.detail}"
     return Decision(outcome=Outcome.KEPT, treatment=Treatment.KEPT, detail=detail)
-
-
-def _cut(page: Sequence[tuple[int, V1Item]]) -> Iterator[list[tuple[int, V1Item]]]:
-    """Cut a page into smaller batches where texts are long."""
-    batch: list[tuple[int, V1Item]] = []
-    characters = 0
-    for number, item in page:
-        batch.append((number, item))
-        if isinstance(item.target, V1Text):
-            characters += len(item.target.content)
-            characters += sum(len(each.content) for each in item.target.earlier)
-        if characters >= _CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch

@@ -1,28 +1,33 @@
-"""Load the state of a store and of its log onto the stage of a plan, next to the targets."""
+"""Load what a store and its log have of the targets of a plan: onto its stage, and page by page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from edenmem.engine.history.trails import read_after
-from edenmem.engine.migration.deciding import WRITES
+import msgspec
+
 from edenmem.engine.migration.items import (
     SWITCH,
     TYPES,
-    Memory,
+    Key,
     digest_of,
-    digest_of_ids,
     digest_of_text,
     key_of,
+    key_of_item,
+    origin_digest,
+    text_of,
 )
-from edenmem.engine.migration.source import StagedPlan, origin_digest
-from edenmem.models.backup import Document, Record, RecordKind, Selection
+from edenmem.engine.migration.source import StagedPlan
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AuditEntry, HistoryEntry
-from edenmem.models.host import Agent
-from edenmem.models.memory import Consolidation, Reflection
+from edenmem.models.host import Agent, User
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+from edenmem.models.v1 import Memory, V1Item
 from edenmem.store.protocol.store import Store
-from edenmem.store.v1.protocol import Found, Written
+from edenmem.store.sqlite.v1.queries import Found, Written
 
 #: The kinds of memory in a comparison.
 KINDS = (
@@ -55,23 +60,39 @@ def _find_all(store: Store, agents: Sequence[str], step: Steps) -> Iterator[Foun
         agent = store.host.agent(agent_id)
         if agent is not None:
             yield Found(SWITCH, agent_id, agent_id, None, int(agent.agent_memory_enabled))
-    for done, model in enumerate(read_memory(store, agents)):
+    for done, model in enumerate(read_memory(store, agents, (*KINDS, RecordKind.HISTORY))):
         if done % _STEP == 0:
             step(done)
-        key, scope = key_of(model), model.home.key
-        pending, at, place = False, None, None
-        if isinstance(model, Reflection):
-            pending, place = not model.absorbed, model.place
-            at = milliseconds(model.formed_at)
-        elif isinstance(model, Consolidation):
-            at = digest_of_text(model.consolidated_content)
-        yield Found(*key, model.id, scope, digest_of(model), model.version, pending, at, place)
-        if isinstance(model, Consolidation) and model.unabsorbed_ids:
-            yield Found("buffer", scope, scope, scope, digest_of_ids(model.unabsorbed_ids))
-    for version in _walk(store, agents, (RecordKind.HISTORY,)):
-        if isinstance(version, HistoryEntry) and version.target_type == "consolidation":
-            scope, content = version.scope.key, digest_of_text(version.content)
-            yield Found("history", scope, version.id, scope, content, version.version)
+        scope = model.scope.key if isinstance(model, HistoryEntry) else model.home.key
+        match model:
+            case HistoryEntry(target_type="consolidation") as version:
+                own = digest_of_text(version.content)
+                yield Found("history", scope, version.id, scope, own, version.version)
+            case Reflection():
+                yield Found(
+                    "reflection",
+                    model.id,
+                    model.id,
+                    scope,
+                    digest_of(model),
+                    model.version,
+                    not model.absorbed,
+                    milliseconds(model.formed_at),
+                    model.place,
+                )
+            case Consolidation():
+                yield Found(
+                    "consolidation",
+                    scope,
+                    model.id,
+                    scope,
+                    digest_of(model),
+                    model.version,
+                    at=digest_of_text(text_of(model)),
+                    buffer=" ".join(model.unabsorbed_ids),
+                )
+            case Fact() | Policy():
+                yield Found(*key_of(model), model.id, scope, digest_of(model), model.version)
 
 
 def milliseconds(moment: datetime) -> int:
@@ -80,37 +101,65 @@ def milliseconds(moment: datetime) -> int:
 
 
 def read_memory(
-    store: Store, agents: Sequence[str], kinds: Sequence[RecordKind] = KINDS
-) -> Iterator[Memory]:
+    store: Store, agents: Sequence[str], kinds: Sequence[RecordKind]
+) -> Iterator[Memory | HistoryEntry]:
     """Yield the memory of agents that queries find; damaged documents count as missing."""
-    for record in _walk(store, agents, kinds):
-        assert isinstance(record, Memory)
-        if not (isinstance(record, Consolidation) and _is_blank(record)):
+    few = tuple(sorted(agents)) if len(agents) <= _FEW_AGENTS else ()
+    wanted = frozenset(agents)
+    for document in store.walk.documents(kinds, Selection(agent_ids=few)) if agents else ():
+        record = document.record
+        if document.fault or document.oddities or document.agent_id not in wanted:
+            continue
+        if isinstance(record, Consolidation) and not text_of(record) and not record.unabsorbed_ids:
+            continue  # neither a text nor a buffer
+        if isinstance(record, Memory | HistoryEntry):
             yield record
 
 
-def _walk(store: Store, agents: Sequence[str], kinds: Sequence[RecordKind]) -> Iterator[Record]:
-    if not agents:
-        return
-    few = tuple(sorted(agents)) if len(agents) <= _FEW_AGENTS else ()
-    wanted = frozenset(agents)
-    for document in store.walk.documents(kinds, Selection(agent_ids=few)):
-        if _is_sound(document) and document.agent_id in wanted and document.record is not None:
-            yield document.record
+# -- the log -------------------------------------------------------------------------------------
+
+#: Log actions of a run by type of target, and those that can undo them.
+WRITES = {
+    "fact": "add_fact",
+    "reflection": "add_reflection",
+    "consolidation": "write_consolidation",
+    "policy": "write_policy",
+    SWITCH: "set_agent_toggles",
+}
+_REVISES = ("revise_fact", "revise_reflection")
+_OF_SCOPES = {
+    "consolidation": ("write_consolidation", "revert_consolidation"),
+    "policy": ("write_policy", "remove_policy"),
+}
+_MODELS: dict[str, Any] = {
+    **{name: model for model, name in TYPES.items()},
+    SWITCH: Agent,
+    "user": User,
+}
 
 
-def _is_sound(document: Document) -> bool:
-    """Return whether a document can be read and found by queries."""
-    return document.record is not None and not document.fault and not document.oddities
+def read_after(entry: AuditEntry) -> Any:
+    """Return the document after an entry; None if removed or unreadable.
 
-
-def _is_blank(text: Consolidation) -> bool:
-    """Return whether a document of a text has neither a text nor a buffer."""
-    return not text.consolidated_content.strip() and not text.unabsorbed_ids
+    Times are in whole milliseconds, as in stores; the log keeps microseconds.
+    """
+    kind = _MODELS.get(entry.target_type)
+    if entry.after is None or kind is None:
+        return None
+    try:
+        found = msgspec.convert(entry.after, kind, strict=False)
+    except msgspec.ValidationError:
+        return None
+    times = {
+        name: value.replace(microsecond=value.microsecond // 1000 * 1000)
+        for name in kind.__struct_fields__
+        if isinstance(value := getattr(found, name), datetime) and value.microsecond % 1000
+    }
+    return msgspec.structs.replace(found, **times) if times else found
 
 
 def load_written(
-    store: Store, plan: StagedPlan, run_ids: Sequence[str], unreadable: set[str]
+    store: Store, plan: StagedPlan, run_ids: Iterable[str], unreadable: set[str]
 ) -> None:
     """Load what the log says that runs wrote; ``unreadable`` collects unreadable entries."""
 
@@ -125,18 +174,194 @@ def load_written(
 
 def _written_by(entry: AuditEntry, run_id: str) -> Written | None:
     """Return the document that an entry added; None if the entry contradicts itself."""
+    if entry.undoes or entry.action != WRITES.get(entry.target_type):
+        return None
     state = read_after(entry)
-    if state is None or entry.undoes or entry.action != WRITES.get(entry.target_type):
+    if not isinstance(state, Memory) or not _is_about(entry, state):
         return None
     origin = origin_digest(entry.reason)
-    if isinstance(state, Agent):
-        own = int(state.agent_memory_enabled)
-        is_own = entry.target_id == entry.agent_id == state.id
-        return Written(SWITCH, state.id, own, 0, origin, run_id) if is_own else None
-    if not isinstance(state, Memory) or state.id != entry.target_id:
-        return None
-    if entry.target_type != TYPES[type(state)] or entry.scope != state.home:
-        return None
-    if entry.agent_id != state.agent_id:
-        return None
     return Written(*key_of(state), digest_of(state), state.version, origin, run_id)
+
+
+def contradicts(entry: AuditEntry, run_ids: Collection[str]) -> bool:
+    """Return whether an entry contradicts itself: its action, its target, or what it undoes."""
+    if entry.undoes:
+        return entry.actor.run_id in run_ids
+    if entry.action.startswith("remove_"):
+        return entry.after is not None
+    state = read_after(entry)
+    return isinstance(state, Memory) and not _is_about(entry, state)
+
+
+def _is_about(entry: AuditEntry, state: Memory) -> bool:
+    said = (entry.target_type, entry.target_id, entry.agent_id, entry.scope)
+    return said == (TYPES[type(state)], state.id, state.agent_id, state.home)
+
+
+def written_by(entries: Iterable[AuditEntry], run_ids: Collection[str]) -> list[AuditEntry]:
+    """Return the entries of one target that runs wrote, oldest first."""
+    return [
+        entry
+        for entry in entries
+        if entry.action in (WRITES.get(entry.target_type), *_REVISES)
+        and entry.actor.run_id in run_ids
+        and not entry.undoes
+    ]
+
+
+def in_force(entries: Sequence[AuditEntry], run_ids: Collection[str]) -> list[AuditEntry]:
+    """Return the entries of runs for one target that are not undone, oldest first.
+
+    An entry, its undo, the undo of that, … form a chain; an odd length means in force.
+    """
+    undone = {entry.undoes: entry.id for entry in entries if entry.undoes}
+
+    def holds(entry: AuditEntry) -> bool:
+        is_odd, last = True, entry.id
+        while last in undone:
+            is_odd, last = not is_odd, undone[last]
+        return is_odd
+
+    return [entry for entry in written_by(entries, run_ids) if holds(entry)]
+
+
+# -- one target ----------------------------------------------------------------------------------
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What v1, v2 and the log have of a target.
+
+    Attributes:
+        item: What v1 has.
+        now: The stored document; also another fact with the same text.
+        entries: The log entries of the target, oldest first.
+        written: Those by runs, unless undone. The last one has the *base*.
+        run_ids: IDs of all runs in the ledger.
+    """
+
+    item: V1Item
+    now: Any
+    entries: Sequence[AuditEntry]
+    written: Sequence[AuditEntry]
+    run_ids: Collection[str]
+
+    @property
+    def base(self) -> Any:
+        """Return the latest document that runs wrote; None if there is none, or it was erased."""
+        return read_after(self.written[-1]) if self.written else None
+
+    @property
+    def is_switched(self) -> bool:
+        """Return whether anyone but a run switched the agent."""
+        return any(
+            entry.action == WRITES[SWITCH]
+            and not entry.undoes
+            and entry.actor.run_id not in self.run_ids
+            for entry in self.entries
+        )
+
+
+class States:
+    """Load the states of targets.
+
+    Args:
+        store: The store.
+        run_ids: IDs of all runs in the ledger.
+        agents: The agents, by ID.
+        unreadable: Collects the IDs of unreadable entries, which are ignored; otherwise they are
+            an error.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        run_ids: Collection[str],
+        agents: Mapping[str, Agent],
+        unreadable: set[str] | None = None,
+    ) -> None:
+        self._store = store
+        self.run_ids = run_ids
+        self._agents = agents
+        self._unreadable = unreadable
+
+    def load(self, items: Sequence[V1Item]) -> list[State]:
+        """Return the states of items."""
+        stored = self._find(items)
+        keys = [key_of_item(item) for item in items]
+        entries: dict[Key, list[AuditEntry]] = {}
+        if self.run_ids:
+            entries = self.entries([key for key in keys if key.type not in _OF_SCOPES])
+            for key, item in zip(keys, items, strict=True):
+                if actions := _OF_SCOPES.get(key.type):
+                    found = self._store.log.audit(
+                        scope=item.scope, actions=actions, unreadable=self._unreadable
+                    )
+                    entries[key] = _in_order(found)
+        return [
+            State(
+                item=item,
+                now=stored.get(key),
+                entries=entries.get(key, ()),
+                written=in_force(entries.get(key, ()), self.run_ids),
+                run_ids=self.run_ids,
+            )
+            for key, item in zip(keys, items, strict=True)
+        ]
+
+    def entries(self, keys: Sequence[Key]) -> dict[Key, list[AuditEntry]]:
+        """Return the entries of documents by type and ID, oldest first."""
+        found: dict[Key, list[AuditEntry]] = {key: [] for key in keys}
+        ids = list({key.id for key in keys})
+        for entry in (
+            self._store.log.audit(target_ids=ids, unreadable=self._unreadable) if ids else ()
+        ):
+            if (entries := found.get(Key(entry.target_type, entry.target_id))) is not None:
+                entries.append(entry)
+        return {key: _in_order(entries) for key, entries in found.items()}
+
+    def _find(self, items: Sequence[V1Item]) -> dict[Key, Any]:
+        """Return the stored documents of items; a fact with the same text counts, too."""
+        memory = self._store.memory
+        wanted: dict[type, list[Any]] = {kind: [] for kind in TYPES}
+        for item in items:
+            if item.memory is not None:
+                wanted[type(item.memory)].append(item.memory)
+        found: dict[Key, Any] = {Key(SWITCH, id): agent for id, agent in self._agents.items()}
+        if facts := wanted[Fact]:
+            homes = list(dict.fromkeys(each.home for each in facts))
+            by_id = memory.facts_by_ids(homes, [each.id for each in facts])
+            hashes: dict[Scope, list[str]] = {}
+            for each in facts:
+                if each.id not in by_id:
+                    hashes.setdefault(each.home, []).append(each.hash)
+            twins = {scope: memory.facts_by_hashes(scope, own) for scope, own in hashes.items()}
+            for each in facts:
+                twin = twins.get(each.home, {}).get(each.hash)
+                found[key_of(each)] = by_id.get(each.id, twin)
+        ids = [each.id for each in wanted[Reflection]]
+        rest: list[Memory] = list(memory.reflections_by_ids(ids).values()) if ids else []
+        if texts := wanted[Consolidation]:
+            rest += memory.consolidations([each.home for each in texts]).values()
+        if policies := wanted[Policy]:
+            rest += memory.policies([each.home for each in policies]).values()
+        return found | {key_of(each): each for each in rest}
+
+
+def _in_order(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
+    """Return entries oldest first; the log may not keep the order of entries of the same time."""
+    found = list(entries)[::-1]
+    return sorted(found, key=lambda each: (each.at, (each.after or {}).get("version") or 0))
+
+
+def find_stored(store: Store, memory: Memory) -> Memory | None:
+    """Return the stored document in the place of another one."""
+    scope = memory.home
+    match memory:
+        case Fact():
+            return store.memory.facts_by_ids([scope], [memory.id]).get(memory.id)
+        case Reflection():
+            found = store.memory.reflection(memory.id)
+            return found if found is not None and found.home == scope else None
+        case Consolidation():
+            return store.memory.consolidations([scope]).get(scope)
+    return store.memory.policies([scope]).get(scope)

@@ -8,32 +8,31 @@ content is adopted, an empty place is filled, and anything else is kept and name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
-from edenmem.engine.history.trails import read_after
+from edenmem.engine.migration.comparison import State, read_after
 from edenmem.engine.migration.items import (
     ABSORBED_LATER,
     REPLACED_LATER,
-    SWITCH,
-    TYPES,
-    Key,
-    Outcome,
     Treatment,
-    classify_moved,
     format_sources,
-    read_sources,
+    key_of_item,
     reason_of,
     settings_of,
+    text_of,
 )
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
-    AuditEntry,
     Change,
+    RemoveFact,
+    RemovePolicy,
+    RemoveReflection,
+    RevertConsolidation,
     ReviseFact,
     ReviseReflection,
     SetAgentToggles,
@@ -42,48 +41,9 @@ from edenmem.models.changes import (
 )
 from edenmem.models.host import Agent
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.models.scope import Scope
-from edenmem.models.v1 import (
-    V1EarlierText,
-    V1Fact,
-    V1Item,
-    V1Policy,
-    V1Reflection,
-    V1Text,
-    V1Toggles,
-)
-from edenmem.store.protocol.store import Store
+from edenmem.models.v1 import Memory, Outcome, V1Item
 
 OnConflict = Literal["keep", "replace"]
-
-#: Log actions of a run by type of target, and those that can undo them.
-WRITES = {
-    "fact": "add_fact",
-    "reflection": "add_reflection",
-    "consolidation": "write_consolidation",
-    "policy": "write_policy",
-    SWITCH: "set_agent_toggles",
-}
-_REVISES = ("revise_fact", "revise_reflection")
-_OF_TEXTS = ("write_consolidation", "revert_consolidation")
-_OF_POLICIES = ("write_policy", "remove_policy")
-
-
-class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs wrote for a target, unless it was undone.
-
-    ``document`` is the latest state, ``entry`` the log entry that wrote it; ``texts`` are all
-    contents of a text that runs wrote.
-    """
-
-    document: Any
-    entry: AuditEntry
-    texts: frozenset[str] = frozenset()
-
-    @property
-    def sources(self) -> list[tuple[str, str]]:
-        """Return the documents (collection, ID) that the document came from."""
-        return read_sources(self.entry.reason)
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,161 +55,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-def in_force(entries: Iterable[AuditEntry], run_ids: Collection[str]) -> list[AuditEntry]:
-    """Return the entries of runs for one target that are not undone, oldest first.
-
-    An entry, its undo, the undo of that, … form a chain; an odd length means in force.
-    """
-    entries = list(entries)
-    undone = {entry.undoes: entry.id for entry in entries if entry.undoes}
-
-    def holds(entry: AuditEntry) -> bool:
-        is_odd, last = True, entry.id
-        while last in undone:
-            is_odd, last = not is_odd, undone[last]
-        return is_odd
-
-    return [entry for entry in written_by(entries, run_ids) if holds(entry)]
-
-
-def written_by(entries: Iterable[AuditEntry], run_ids: Collection[str]) -> list[AuditEntry]:
-    """Return the entries of one target that runs wrote, oldest first."""
-    found = [
-        entry
-        for entry in entries
-        if entry.action in (WRITES.get(entry.target_type), *_REVISES)
-        and entry.actor.run_id in run_ids
-        and not entry.undoes
-    ]
-    # The log may not keep the order of entries of the same time.
-    found.sort(key=lambda entry: (entry.at, (entry.after or {}).get("version") or 0))
-    return found
-
-
-def base_of(entries: Iterable[AuditEntry], run_ids: Collection[str]) -> Base | None:
-    """Return the base of a target from all of its log entries."""
-    written = in_force(entries, run_ids)
-    if not written:
-        return None
-    documents = [read_after(entry) for entry in written]
-    texts = {each.consolidated_content for each in documents if isinstance(each, Consolidation)}
-    return Base(document=documents[-1], entry=written[-1], texts=frozenset(texts))
-
-
-class Bases:
-    """Read the log entries of targets, for their bases.
-
-    Args:
-        store: The store.
-        run_ids: IDs of all runs in the ledger.
-        unreadable: Collects the IDs of unreadable entries, which are ignored; otherwise they are
-            an error.
-    """
-
-    def __init__(
-        self, store: Store, run_ids: Collection[str], unreadable: set[str] | None = None
-    ) -> None:
-        self._log = store.log
-        self.run_ids = run_ids
-        self._found: dict[Key, list[AuditEntry]] = {}
-        self._unreadable = unreadable
-
-    def load(self, items: Iterable[V1Item]) -> None:
-        """Load the entries of some targets."""
-        ids: list[Key] = []
-        self._found = {}
-        for item in items:
-            match item.target:
-                case V1Fact(fact=made) | V1Reflection(reflection=made):
-                    ids.append(Key(TYPES[type(made)], made.id))
-                case V1Text(scope=scope):
-                    self._load_of_scope("consolidation", scope, _OF_TEXTS)
-                case V1Policy(policy=policy):
-                    self._load_of_scope("policy", policy.home, _OF_POLICIES)
-                case V1Toggles(agent_id=agent_id):
-                    ids.append(Key(SWITCH, agent_id))
-        self.load_ids(ids)
-
-    def load_ids(self, keys: Sequence[Key]) -> None:
-        """Load the entries of documents by type and ID."""
-        if not keys:
-            return
-        wanted = set(keys)
-        ids = list({key.id for key in keys})
-        for entry in self._log.audit(target_ids=ids, unreadable=self._unreadable):
-            key = Key(entry.target_type, entry.target_id)
-            if key in wanted:
-                self._found.setdefault(key, []).append(entry)
-
-    def _load_of_scope(self, type: str, scope: Scope, actions: Sequence[str]) -> None:
-        entries = self._log.audit(scope=scope, actions=actions, unreadable=self._unreadable)
-        self._found[Key(type, scope.key)] = list(entries)
-
-    def of(self, key: Key) -> Base | None:
-        """Return the base of a loaded target."""
-        return base_of(self._found.get(key, ()), self.run_ids)
-
-    def entries(self, key: Key) -> list[AuditEntry]:
-        """Return the entries of a loaded target, newest first."""
-        return self._found.get(key, [])
-
-    def is_switched(self, item: V1Item) -> bool:
-        """Return whether anyone but a run switched the agent."""
-        if not isinstance(item.target, V1Toggles):
-            return False
-        return any(
-            entry.action == WRITES[SWITCH]
-            and not entry.undoes
-            and entry.actor.run_id not in self.run_ids
-            for entry in self.entries(Key(SWITCH, item.target.agent_id))
-        )
-
-
-class Stored:
-    """The stored documents of some items."""
-
-    def __init__(self, store: Store, items: Sequence[V1Item], agents: dict[str, Agent]) -> None:
-        self._agents = agents
-        facts = [item.target.fact for item in items if isinstance(item.target, V1Fact)]
-        own = [each.target.reflection for each in items if isinstance(each.target, V1Reflection)]
-        texts = [item.target.scope for item in items if isinstance(item.target, V1Text)]
-        policies = [item.target.policy.home for item in items if isinstance(item.target, V1Policy)]
-        memory = store.memory
-        self._facts: dict[str, Fact] = {}
-        by_scope: dict[Scope, list[str]] = {}
-        if facts:
-            homes = list(dict.fromkeys(each.home for each in facts))
-            self._facts = memory.facts_by_ids(homes, [each.id for each in facts])
-            for each in facts:
-                if each.id not in self._facts:
-                    by_scope.setdefault(each.home, []).append(each.hash)
-        self._twins = {
-            (scope, hash): fact
-            for scope, hashes in by_scope.items()
-            for hash, fact in memory.facts_by_hashes(scope, hashes).items()
-        }
-        self._reflections = memory.reflections_by_ids([each.id for each in own]) if own else {}
-        self._texts = memory.consolidations(texts) if texts else {}
-        self._policies = memory.policies(policies) if policies else {}
-
-    def find(self, item: V1Item) -> Any:
-        """Return the stored document of an item; a fact with the same text counts, too."""
-        match item.target:
-            case V1Fact(fact=fact):
-                return self._facts.get(fact.id) or self._twins.get((fact.home, fact.hash))
-            case V1Reflection(reflection=reflection):
-                return self._reflections.get(reflection.id)
-            case V1Text(scope=scope):
-                return self._texts.get(scope)
-            case V1Policy(policy=policy):
-                return self._policies.get(policy.home)
-            case V1Toggles(agent_id=agent_id):
-                return self._agents.get(agent_id)
-        return None
-
-
 class Decider:
-    """Decide on items, given the stored document and the base of each.
+    """Decide on items by their states.
 
     Args:
         on_conflict: The treatment of a text that no run wrote.
@@ -270,35 +77,24 @@ class Decider:
         self._next_place = next_place
         self._absorbed = absorbed
 
-    def decide(self, item: V1Item, now: Any, base: Base | None, switched: bool) -> Decision:
-        """Decide on one item.
-
-        Args:
-            item: What v1 has now.
-            now: What v2 has now.
-            base: What runs wrote.
-            switched: Whether anyone but a run switched the agent.
-        """
-        if base is not None and base.document is None:
+    def decide(self, state: State) -> Decision:
+        """Decide on one item."""
+        if state.written and state.base is None:
             return _ALREADY  # a run wrote it, and it was erased since
-        match item.target:
-            case V1Fact(fact=fact):
-                return self._fact(item, fact, now, base)
-            case V1Reflection(reflection=reflection):
-                return self._reflection(item, reflection, now, base)
-            case V1Text() as text:
-                return self._text(item, text, now, base)
-            case V1Policy(policy=policy):
-                return self._policy(item, policy, now, base)
-            case V1Toggles(agent_memory_enabled=enabled):
-                return self._switch(item, enabled, now, base, switched)
-        raise AssertionError(item)
+        match state.item.memory:
+            case Fact() as fact:
+                return self._fact(state, fact)
+            case Consolidation() as text:
+                return self._text(state, text)
+            case Reflection() | Policy() as new:
+                return self._other(state, new)
+        return self._switch(state)
 
-    def _fact(self, item: V1Item, new: Fact, now: Fact | None, base: Base | None) -> Decision:
-        if base is None and now is None:
-            return _fill(item, AddFact(reason=reason_of(item), fact=new))
-        known = now if base is None else base.document
-        assert isinstance(known, Fact)
+    def _fact(self, state: State, new: Fact) -> Decision:
+        base, now = state.base, state.now
+        known = now if base is None else base
+        if known is None:
+            return self._fill(state, new)
         users = _beyond(new.related_users, known.related_users)
         # An adopted fact keeps its own sources; 'forget' needs its related users.
         sources = () if base is None else _beyond(new.source_message_ids, known.source_message_ids)
@@ -307,7 +103,7 @@ class Decider:
         if now is None or now.content != new.content:
             return _keep("changed here since its migration, and in v1")
         change = ReviseFact(
-            reason=reason_of(item),
+            reason=reason_of(state.item),
             scope=now.home,
             fact_id=now.id,
             expected_version=now.version,
@@ -317,165 +113,129 @@ class Decider:
             source_message_ids=sources,
             times=now.times,
         )
-        outcome = Outcome.ALREADY if base is None else classify_moved(item)
+        outcome = Outcome.ALREADY if base is None else state.item.outcome
         return Decision(outcome=outcome, changes=[change])
 
-    def _reflection(
-        self, item: V1Item, new: Reflection, now: Reflection | None, base: Base | None
-    ) -> Decision:
-        assert isinstance(item.target, V1Reflection)
-        if base is None:
-            if now is None:
-                place = new.place
-                if not new.absorbed:
-                    place += self._next_place(new.home.key, new.formed_at)
-                placed = msgspec.structs.replace(new, place=place)
-                return _fill(
-                    item,
-                    AddReflection(
-                        reason=reason_of(item),
-                        reflection=placed,
-                        word_limit=item.target.word_limit,
-                    ),
-                )
-            is_same = (now.home, now.content) == (new.home, new.content)
-            return _ALREADY if is_same else _keep("v2 has another reflection, which was kept")
-        if base.document.content == new.content:
+    def _other(self, state: State, new: Reflection | Policy) -> Decision:
+        """Decide on a reflection or policy."""
+        base, now = state.base, state.now
+        if base is None and now is None:
+            return self._fill(state, new)
+        if _core(new) in (_core(base), _core(now)):
             return _ALREADY
-        if now is None or now.absorbed or now.content != base.document.content:
+        type = key_of_item(state.item).type
+        if base is None:
+            return _keep(f"v2 has another {type}, which was kept")
+        if _core(now) != _core(base) or (isinstance(now, Reflection) and now.absorbed):
             return _keep("changed or consolidated here since its migration, and changed in v1")
-        change = ReviseReflection(
-            reason=reason_of(item),
-            scope=now.home,
-            reflection_id=now.id,
-            expected_version=now.version,
-            content=new.content,
-            at=self._at,
-        )
-        return _follow(item, [change], "v1 has a newer wording")
+        change: Change
+        if isinstance(new, Policy):
+            change = WritePolicy(
+                reason=reason_of(state.item),
+                policy=msgspec.structs.replace(now, **settings_of(new)),
+                expected_version=now.version,
+                at=self._at,
+            )
+        else:
+            change = ReviseReflection(
+                reason=reason_of(state.item),
+                scope=now.home,
+                reflection_id=now.id,
+                expected_version=now.version,
+                content=new.content,
+                at=self._at,
+            )
+        return _follow(state.item, [change], f"v1 has changed the {type}")
 
     # -- texts -------------------------------------------------------------------------------
 
-    def _text(
-        self, item: V1Item, new: V1Text, now: Consolidation | None, base: Base | None
-    ) -> Decision:
-        own = now.consolidated_content.strip() if now is not None else ""
-        content, last = new.content.strip(), base.document if base else None
-        is_unchanged = last is not None and last.consolidated_content.strip() == content
-        if is_unchanged or own == content:
-            return self._absorb(item, new, now) if own == content else _ALREADY
-        detail = "v1 has a newer text"
-        treatment: Treatment | None = Treatment.FOLLOWED
-        if base is not None and last is not None:
-            if last.updated_at is not None and new.last_updated_at < last.updated_at:
-                if new.content in base.texts:
+    def _text(self, state: State, new: Consolidation) -> Decision:
+        base, now, item = state.base, state.now, state.item
+        own, content = text_of(now), text_of(new)
+        if own == content:
+            return self._absorb(item, new, now)
+        texts = {each.consolidated_content for each in map(read_after, state.written) if each}
+        detail, treatment = "v1 has a newer text", Treatment.FOLLOWED
+        if base is not None:
+            if text_of(base) == content:
+                return _ALREADY
+            if base.updated_at and new.updated_at and new.updated_at < base.updated_at:
+                if new.consolidated_content in texts:
                     return _ALREADY
                 return _keep("v2 has a newer v1 text, which was kept")
-            if own != last.consolidated_content.strip():
+            if own != text_of(base):
                 return _keep("edited since its migration; v1's newer text was not used")
-        elif not own:
-            treatment, detail = None, ""
-        elif self._on_conflict == "keep":
+        elif own and self._on_conflict == "keep":
             return _keep("v2 has another text, which was kept")
-        else:
-            treatment, detail = Treatment.REPLACED, "v2 had another text (replace)"
-        known = base.texts if base else frozenset()
-        earlier = [each for each in new.earlier if each.content not in known]
-        changes = self._versions(item, new, now.version if now else 0, earlier)
-        return Decision(
-            outcome=classify_moved(item), changes=changes, treatment=treatment, detail=detail
-        )
-
-    def _versions(
-        self, item: V1Item, new: V1Text, version: int, earlier: Sequence[V1EarlierText]
-    ) -> list[Change]:
-        """Return the changes that write the versions of a text, oldest first."""
+        elif own:
+            detail, treatment = "v2 had another text (replace)", Treatment.REPLACED
         changes: list[Change] = []
-        for old in earlier:
-            step = WriteConsolidation(
-                reason=f"from {format_sources((old.source,))}; {REPLACED_LATER}",
-                scope=new.scope,
-                expected_version=version,
-                as_version=old.version,
-                content=old.content,
-                word_limit=new.word_limit,
-                at=old.at,
-            )
-            changes.append(step)
-            version = step.next_version
-        changes.append(
-            WriteConsolidation(
-                reason=reason_of(item),
-                scope=new.scope,
-                expected_version=version,
-                as_version=new.version,
-                content=new.content,
-                word_limit=new.word_limit,
-                at=new.last_updated_at,
-                absorbed_ids=tuple(each.id for each in self._absorbed(item)),
-            )
-        )
-        return changes
+        version = now.version if now is not None else 0
+        for old in item.earlier:
+            if old.content not in texts:
+                step = WriteConsolidation(
+                    reason=f"from {format_sources((old.source,))}; {REPLACED_LATER}",
+                    scope=new.home,
+                    expected_version=version,
+                    as_version=old.version,
+                    content=old.content,
+                    word_limit=new.word_limit,
+                    at=old.at,
+                )
+                changes.append(step)
+                version = step.next_version
+        absorbed = tuple(each.id for each in self._absorbed(item))
+        last = write_of(new, reason=reason_of(item), at=self._at, version=version)
+        changes.append(msgspec.structs.replace(last, absorbed_ids=absorbed))
+        if base is None and not own:
+            return Decision(outcome=item.outcome, changes=changes)
+        return Decision(outcome=item.outcome, changes=changes, treatment=treatment, detail=detail)
 
-    def _absorb(self, item: V1Item, new: V1Text, now: Consolidation | None) -> Decision:
+    def _absorb(self, item: V1Item, new: Consolidation, now: Consolidation) -> Decision:
         """Mark reflections as absorbed that v1 no longer lists, though its text is unchanged."""
-        absorbed = self._absorbed(item) if now is not None else ()
-        if not absorbed or now is None:
+        absorbed = self._absorbed(item)
+        if not absorbed:
             return _ALREADY
         change = WriteConsolidation(
             reason=f"from {format_sources(item.sources)}; {ABSORBED_LATER}",
-            scope=new.scope,
+            scope=new.home,
             expected_version=now.version,
             content=now.consolidated_content,
             word_limit=now.word_limit,
             # Later v1 texts are newer than all memories that this version absorbs.
-            at=max([new.last_updated_at, *(each.formed_at for each in absorbed)]),
+            at=max([new.updated_at or self._at, *(each.formed_at for each in absorbed)]),
             absorbed_ids=tuple(each.id for each in absorbed),
         )
         return _follow(item, [change], ABSORBED_LATER)
 
-    # -- settings ----------------------------------------------------------------------------
+    # -- switches ----------------------------------------------------------------------------
 
-    def _policy(self, item: V1Item, new: Policy, now: Policy | None, base: Base | None) -> Decision:
-        wanted = settings_of(new)
-        if base is not None and settings_of(base.document) == wanted:
-            return _ALREADY
-        if base is None and now is None:
-            return _fill(
-                item,
-                WritePolicy(reason=reason_of(item), policy=new, expected_version=0, at=self._at),
-            )
-        if now is not None and settings_of(now) == wanted:
-            return _ALREADY
-        if now is None or base is None or settings_of(now) != settings_of(base.document):
-            return _keep("v2 has other settings, which were kept")
-        change = WritePolicy(
-            reason=reason_of(item),
-            policy=msgspec.structs.replace(now, **wanted),
-            expected_version=now.version,
-            at=self._at,
-        )
-        return _follow(item, [change], "v1 has newer settings")
-
-    def _switch(
-        self, item: V1Item, enabled: bool, now: Agent | None, base: Base | None, switched: bool
-    ) -> Decision:
+    def _switch(self, state: State) -> Decision:
+        base, now, enabled = state.base, state.now, state.item.switch
         if now is None:
             return _keep("the host does not know the agent")
         if base is not None:
-            if enabled in (base.document.agent_memory_enabled, now.agent_memory_enabled):
+            if enabled in (base.agent_memory_enabled, now.agent_memory_enabled):
                 return _ALREADY
-            if base.document.agent_memory_enabled is not now.agent_memory_enabled:
+            if base.agent_memory_enabled is not now.agent_memory_enabled:
                 return _keep("switched here since its migration")
-        elif now.agent_memory_enabled is not enabled and (switched or not enabled):
+        elif now.agent_memory_enabled is not enabled and (state.is_switched or not enabled):
             # A switch that is off may never have been set: it counts as an empty place.
             return _keep("v2 has another switch, which was kept")
         # The log notes a switch that is as in v1 already; the change leaves it, also if unset.
         switch = None if now.agent_memory_enabled is enabled else enabled
         change = SetAgentToggles(
-            reason=reason_of(item), agent_id=now.id, at=self._at, agent_memory_enabled=switch
+            reason=reason_of(state.item), agent_id=now.id, at=self._at, agent_memory_enabled=switch
         )
-        return _fill(item, change)
+        return Decision(outcome=state.item.outcome, changes=[change])
+
+    def _fill(self, state: State, new: Memory) -> Decision:
+        item = state.item
+        if isinstance(new, Reflection) and not new.absorbed:
+            place = new.place + self._next_place(new.home.key, new.formed_at)
+            new = msgspec.structs.replace(new, place=place)
+        change = write_of(new, reason=reason_of(item), at=self._at, word_limit=item.word_limit)
+        return Decision(outcome=item.outcome, changes=[change])
 
 
 _ALREADY = Decision(outcome=Outcome.ALREADY)
@@ -485,16 +245,66 @@ def _keep(why: str) -> Decision:
     return Decision(outcome=Outcome.KEPT, treatment=Treatment.KEPT, detail=why)
 
 
-def _fill(item: V1Item, change: Change) -> Decision:
-    return Decision(outcome=classify_moved(item), changes=[change])
-
-
 def _follow(item: V1Item, changes: Sequence[Change], why: str) -> Decision:
-    return Decision(
-        outcome=classify_moved(item), changes=changes, treatment=Treatment.FOLLOWED, detail=why
-    )
+    return Decision(outcome=item.outcome, changes=changes, treatment=Treatment.FOLLOWED, detail=why)
+
+
+def _core(model: Reflection | Policy | None) -> Any:
+    """Return what v1 can change in a document."""
+    if model is None or isinstance(model, Policy):
+        return model and settings_of(model)
+    return model.home, model.content
 
 
 def _beyond(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     have = set(known)
     return tuple(each for each in wanted if each not in have)
+
+
+# -- changes -------------------------------------------------------------------------------------
+
+
+def write_of(
+    new: Memory | Agent, *, reason: str, at: datetime, word_limit: int = 0, version: int = 0
+) -> Change:
+    """Return the change that writes a document into an empty place, or a text over a version."""
+    match new:
+        case Fact():
+            return AddFact(fact=new, reason=reason)
+        case Reflection():
+            return AddReflection(reflection=new, word_limit=word_limit, reason=reason)
+        case Policy():
+            return WritePolicy(policy=new, expected_version=0, at=at, reason=reason)
+        case Agent(id=agent_id, agent_memory_enabled=enabled):
+            return SetAgentToggles(
+                agent_id=agent_id, at=at, agent_memory_enabled=enabled, reason=reason
+            )
+    return WriteConsolidation(
+        scope=new.home,
+        expected_version=version,
+        as_version=new.version,
+        content=new.consolidated_content,
+        word_limit=new.word_limit,
+        at=new.updated_at or at,
+        fixed=new.fixed or None,
+        reason=reason,
+    )
+
+
+def removal_of(now: Memory, *, reason: str, at: datetime) -> Change:
+    """Return the change that removes a stored document."""
+    match now:
+        case Fact():
+            return RemoveFact.of(now, at, reason)
+        case Reflection():
+            return RemoveReflection.of(now, at, reason)
+        case Policy():
+            return RemovePolicy(scope=now.home, expected_version=now.version, at=at, reason=reason)
+    return RevertConsolidation(
+        scope=now.home,
+        expected_version=now.version,
+        content="",
+        word_limit=now.word_limit,
+        at=at,
+        reason=reason,
+    )

@@ -1,8 +1,8 @@
-"""Identify the items of a plan: their targets in v2, reasons in the log, and outcomes."""
+"""Identify the items of a plan: their targets in v2, and reasons in the log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
@@ -11,23 +11,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from edenmem.engine.history.trails import fields_of
 from edenmem.models.forgetting import Forgetting, Subject, block
+from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.v1 import (
-    Disposition,
-    V1Fact,
-    V1Item,
-    V1Policy,
-    V1Ref,
-    V1Reflection,
-    V1Text,
-    V1Toggles,
-)
+from edenmem.models.v1 import Memory, V1Item, V1Ref
 
-Memory = Fact | Reflection | Consolidation | Policy
 #: The types of targets, as in the log; the switch of an agent is of type "agent".
 TYPES: dict[type, str] = {
     Policy: "policy",
@@ -47,18 +37,6 @@ _TIME = 8
 REPLACED_LATER = "replaced by a later text of the same owner"
 #: v1 has absorbed memories without changing the text.
 ABSORBED_LATER = "v1 has absorbed what was pending, and kept its text"
-
-
-class Outcome(StrEnum):
-    """The outcome of an item."""
-
-    MIGRATED = "migrated"
-    MERGED = "merged"
-    ALREADY = "already"  # unchanged in v1 since an earlier run, or identical in v2
-    KEPT = "kept"  # v2 has another version, which was kept
-    LEFT_BEHIND = "left_behind"
-    BAD = "bad"
-    FAILED = "failed"
 
 
 class Treatment(StrEnum):
@@ -87,56 +65,6 @@ def fact_id(scope: Scope, content_hash: str) -> str:
     return derived_id("v1", "fact", scope.key, content_hash)
 
 
-#: Fields that the store sets, or that another check compares: the order of a buffer as a whole,
-#: versions with those in the log.
-_UNCOMPARED: dict[type, frozenset[str]] = {
-    Fact: frozenset({"version"}),
-    Reflection: frozenset({"version", "place"}),
-    Consolidation: frozenset({"version", "id", "absorbed_ids"}),
-    Policy: frozenset({"version", "id", "updated_at"}),
-}
-
-
-def uncompared(model: Memory) -> frozenset[str]:
-    """Return the fields of a document that its digest does not cover."""
-    return _UNCOMPARED[type(model)]
-
-
-@cache
-def _values_of(kind: type) -> Callable[[Any], Any]:
-    return attrgetter(*fields_of(kind, _UNCOMPARED[kind]))
-
-
-def digest_of(model: Memory) -> int:
-    """Return the digest of a document's compared fields."""
-    return digest(msgspec.json.encode(_values_of(type(model))(model)))
-
-
-def digest(raw: bytes) -> int:
-    """Return 8 bytes of a hash, as a signed number."""
-    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big", signed=True)
-
-
-def digest_of_ids(ids: Iterable[str]) -> int:
-    """Return the digest of the ordered IDs of a buffer."""
-    return digest(" ".join(ids).encode("utf-8", "surrogatepass"))
-
-
-def text_of(model: Any) -> str:
-    """Return the text of a document; "" for a policy or a switch."""
-    match model:
-        case Fact(content=content) | Reflection(content=content):
-            return content
-        case Consolidation(consolidated_content=content):
-            return content.strip()
-    return ""
-
-
-def digest_of_text(text: str) -> int:
-    """Return the digest of a text."""
-    return digest(text.strip().encode("utf-8", "surrogatepass"))
-
-
 class Key(NamedTuple):
     """The identity of a target: its ID, of a text or policy its scope, of a switch its agent."""
 
@@ -150,75 +78,100 @@ def key_of(model: Memory) -> Key:
     return Key(TYPES[type(model)], own)
 
 
-class Wanted(NamedTuple):
-    """The target of an item as v1 describes it; ``memory`` is None for a switch."""
-
-    key: Key
-    digest: int
-    memory: Memory | None
-
-
-def wanted_of(item: V1Item) -> Wanted | None:
-    """Return what v2 must hold for an item, as written to an empty store."""
-    memory: Memory
-    match item.target:
-        case None:
-            return None
-        case V1Toggles(agent_id=agent_id, agent_memory_enabled=enabled):
-            return Wanted(Key(SWITCH, agent_id), int(enabled), None)
-        case V1Fact(fact=made) | V1Reflection(reflection=made):
-            memory = made
-        case V1Policy(policy=policy):
-            memory = policy
-        case V1Text(scope=scope) as text:
-            memory = Consolidation(
-                id="",
-                **scope.fields(),
-                consolidated_content=text.content,
-                version=text.version,
-                word_limit=text.word_limit,
-                updated_at=text.last_updated_at,
-            )
-    return Wanted(key_of(memory), digest_of(memory), memory)
-
-
 def key_of_item(item: V1Item) -> Key:
     """Return the key of an item's target."""
-    match item.target:
-        case V1Fact(fact=memory) | V1Reflection(reflection=memory):
-            return key_of(memory)
-        case V1Toggles(agent_id=agent_id):
-            return Key(SWITCH, agent_id)
-        case V1Text(scope=scope):
-            return Key("consolidation", scope.key)
-        case V1Policy(policy=policy):
-            return key_of(policy)
-    raise AssertionError(item)
+    memory = item.memory
+    return Key(SWITCH, item.agent_id) if memory is None else key_of(memory)
 
 
-def target_scope(item: V1Item) -> Scope | None:
-    """Return the scope of the item's target; None for a switch and without a target."""
-    match item.target:
-        case V1Text(scope=scope):
-            return scope
-        case V1Reflection(reflection=memory) | V1Fact(fact=memory):
-            return memory.home
-        case V1Policy(policy=policy):
-            return policy.home
-    return None
+# -- comparison ----------------------------------------------------------------------------------
+
+#: Fields that change without a log entry.
+_LOOSE: dict[type, frozenset[str]] = {
+    Fact: frozenset({"access_count", "last_accessed_at", "embedding", "embedding_model"}),
+    Reflection: frozenset(),
+    Consolidation: frozenset({"unabsorbed_ids", "unpropagated_versions"}),
+    Policy: frozenset(),
+    Agent: frozenset({"created_at"}),
+    User: frozenset({"created_at", "subscription_tier", "feature_flags"}),
+}
+
+#: Fields that the store sets, or that another check compares: the order of a buffer as a whole,
+#: versions with those in the log.
+UNCOMPARED: dict[type, frozenset[str]] = {
+    Fact: frozenset({"version"}),
+    Reflection: frozenset({"version", "place"}),
+    Consolidation: frozenset({"version", "id", "absorbed_ids"}),
+    Policy: frozenset({"version", "id", "updated_at"}),
+}
 
 
-# -- reasons and outcomes --------------------------------------------------------------------------
+def differing(
+    expected: Any, found: Any, without: frozenset[str] = frozenset()
+) -> list[tuple[str, Any, Any]]:
+    """Return the differing fields of two documents: name, expected value, found value."""
+    loose = _LOOSE[type(expected)] | without
+    pairs = (
+        (name, getattr(expected, name), getattr(found, name))
+        for name in expected.__struct_fields__
+        if name not in loose
+    )
+    return [(name, want, have) for name, want, have in pairs if want != have]
+
+
+@cache
+def _values_of(kind: type) -> Callable[[Any], Any]:
+    names: Sequence[str] = kind.__struct_fields__  # type: ignore[attr-defined]
+    without = _LOOSE[kind] | UNCOMPARED[kind]
+    return attrgetter(*(name for name in names if name not in without))
+
+
+def digest_of(model: Memory) -> int:
+    """Return the digest of a document's compared fields."""
+    return digest(msgspec.json.encode(_values_of(type(model))(model)))
+
+
+def digest(raw: bytes) -> int:
+    """Return 8 bytes of a hash, as a signed number."""
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big", signed=True)
+
+
+def digest_of_text(text: str) -> int:
+    """Return the digest of a text."""
+    return digest(text.strip().encode("utf-8", "surrogatepass"))
+
+
+def text_of(model: Any) -> str:
+    """Return the text of a document; "" for a policy, a switch, or nothing."""
+    match model:
+        case Fact(content=content) | Reflection(content=content):
+            return content
+        case Consolidation(consolidated_content=content):
+            return content.strip()
+    return ""
+
+
+#: Settings of v2 that v1 has too.
+_SETTINGS = ("memory_instructions", "consolidate_at", "fact_buffer_max", "active")
+
+
+def settings_of(policy: Policy) -> dict[str, Any]:
+    """Return the settings of a policy that exist in v1."""
+    return {name: getattr(policy, name) for name in _SETTINGS}
+
+
+# -- reasons -------------------------------------------------------------------------------------
 
 
 def reason_of(item: V1Item) -> str:
     """Return the audit reason of a change: its documents, why, and fields unknown to v2."""
-    return "; ".join(filter(None, (origin_of(item.sources), item.reason, item.extra)))
+    origin = f"from {format_sources(item.sources)}"
+    return "; ".join(filter(None, (origin, item.reason, item.extra)))
 
 
-def origin_of(sources: Sequence[V1Ref]) -> str:
-    """Return the beginning of a reason, with the v1 documents."""
-    return f"from {format_sources(sources)}"
+def origin_digest(reason: str) -> int:
+    """Return the digest of the documents that a reason begins with."""
+    return digest_of_text(reason.partition(";")[0])
 
 
 def format_sources(sources: Sequence[V1Ref]) -> str:
@@ -233,25 +186,6 @@ def read_sources(reason: str) -> list[tuple[str, str]]:
     named = reason.partition(";")[0].removeprefix("from ").partition(" and ")[0]
     pairs = (each.partition("/") for each in named.split(", "))
     return [(collection, id) for collection, slash, id in pairs if slash]
-
-
-def classify_moved(item: V1Item) -> Outcome:
-    """Return the outcome of a moved item."""
-    return Outcome.MERGED if item.disposition is Disposition.MERGED else Outcome.MIGRATED
-
-
-def classify_unmoved(item: V1Item) -> Outcome:
-    """Return the outcome of an item without a target."""
-    return Outcome.BAD if item.disposition is Disposition.BAD else Outcome.LEFT_BEHIND
-
-
-#: Settings of v2 that v1 has too.
-_SETTINGS = ("memory_instructions", "consolidate_at", "fact_buffer_max", "active")
-
-
-def settings_of(policy: Policy) -> dict[str, Any]:
-    """Return the settings of a policy that exist in v1."""
-    return {name: getattr(policy, name) for name in _SETTINGS}
 
 
 # -- erased owners -----------------------------------------------------------------------------
@@ -269,30 +203,25 @@ class Forgotten:
 
     def has(self, item: V1Item) -> bool:
         """Return whether the item's target, its owner or its agent was erased."""
-        scope = target_scope(item)
+        scope = item.scope
         if not self.ids or scope is None:
             return False
-        if isinstance(item.target, V1Fact) and block("fact", item.target.fact.id) in self._blocks:
+        if item.fact is not None and block("fact", item.fact.id) in self._blocks:
             return True
         return any(subject.id in self.ids for subject in _subjects(scope))
 
     def without_users(self, item: V1Item) -> V1Item:
         """Return the item without erased related users."""
-        replace = msgspec.structs.replace
-        match item.target if self.ids else None:
-            case V1Fact(fact=fact) as target:
-                fact = replace(fact, related_users=tuple(self._known_of(fact)))
-                return replace(item, target=replace(target, fact=fact))
-            case V1Reflection(reflection=reflection) as target:
-                reflection = replace(reflection, related_users=tuple(self._known_of(reflection)))
-                return replace(item, target=replace(target, reflection=reflection))
-        return item
+        memory = item.fact or item.reflection
+        if not self.ids or memory is None:
+            return item
+        known = tuple(user for user in memory.related_users if self._knows(memory.agent_id, user))
+        memory = msgspec.structs.replace(memory, related_users=known)
+        return msgspec.structs.replace(item, **{TYPES[type(memory)]: memory})
 
-    def _known_of(self, memory: Fact | Reflection) -> Iterator[str]:
-        for user in memory.related_users:
-            subjects = _subjects(Scope.user(memory.agent_id, user))[1:]
-            if not any(subject.id in self.ids for subject in subjects):
-                yield user
+    def _knows(self, agent_id: str, user: str) -> bool:
+        subjects = _subjects(Scope.user(agent_id, user))[1:]
+        return not any(subject.id in self.ids for subject in subjects)
 
 
 def _subjects(scope: Scope) -> list[Subject]:

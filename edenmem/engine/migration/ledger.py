@@ -8,13 +8,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
 
 from edenmem.engine.migration.reports import RunOptions
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EdenmemError, StoreError
 from edenmem.models.ids import new_id
-from edenmem.models.migration import TAKEN_BACK, UNFINISHED, MigrationRun, RunState
+from edenmem.models.migration import UNFINISHED, MigrationRun, RunState
 from edenmem.store.protocol.store import Store
 
 #: A lease expires after this time without renewal.
@@ -84,8 +83,8 @@ def _is_dead(holder: str, here: str) -> bool:
 def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | None:
     """Return the unfinished run with the same source and options, or None."""
     for run in store.migrations.migration_runs():
-        unfinished = run.state in (RunState.RUNNING, RunState.FAILED)
-        if unfinished and run.source == source and run.options == options.to_ledger():
+        is_same = run.source == source and run.options == options.to_ledger()
+        if is_same and run.state in UNFINISHED:
             return run
     return None
 
@@ -100,7 +99,12 @@ def refuse_other_options(store: Store, options: RunOptions) -> None:
     for run in store.migrations.migration_runs():
         theirs = run.options
         wrote = run.state in UNFINISHED or run.counts.get("migrated") or run.counts.get("merged")
-        if run.state in TAKEN_BACK or not wrote or not _share_agents(own, theirs):
+        agents = set(own["agents"]), set(theirs.get("agents") or ())
+        if (
+            run.state is RunState.ROLLED_BACK
+            or not wrote
+            or (all(agents) and not set.intersection(*agents))
+        ):
             continue
         for name in ("shards", "episodes"):
             if theirs.get(name) != own[name]:
@@ -109,8 +113,3 @@ def refuse_other_options(store: Store, options: RunOptions) -> None:
                     hint=f"use --{name} {theirs.get(name)}, or undo that run first:"
                     f" edenmem undo --run {run.id}",
                 )
-
-
-def _share_agents(own: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    mine, others = set(own.get("agents") or ()), set(theirs.get("agents") or ())
-    return not mine or not others or bool(mine & others)

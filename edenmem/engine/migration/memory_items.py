@@ -17,12 +17,7 @@ from edenmem.engine.migration.text_items import (
 from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope
-from edenmem.models.v1 import (
-    Disposition,
-    V1Fact,
-    V1Item,
-    V1Reflection,
-)
+from edenmem.models.v1 import Outcome, V1Item, V1ItemKind
 from edenmem.models.v1 import V1ProblemKind as Kind
 from edenmem.models.v1_documents import Note, V1Memory, V1StagedDocument, V1UserText
 from edenmem.text import clean, word_count
@@ -82,15 +77,6 @@ def _wrong_type(staged: V1StagedDocument, expected: str, where: str) -> list[Not
     return [(Kind.WRONG_TYPE, f"{what} listed among {where}; moved as one of them")]
 
 
-def _owner(scope: Scope) -> dict[str, Any]:
-    return {
-        "scope": scope.kind,
-        "agent_id": scope.agent_id,
-        "user_id": scope.user_id,
-        "shard": scope.shard_name,
-    }
-
-
 def _related_users(memories: Sequence[V1Memory]) -> tuple[str, ...]:
     """Return the distinct users named by memories."""
     users = (user for memory in memories for user in memory.users if is_id(user))
@@ -110,31 +96,27 @@ def facts(builder: ItemBuilder) -> Iterator[V1Item]:
             notes = _notes(staged, content, builder.options.fact_words, times=times)
             sources.append(Source(staged, *notes, *_wrong_type(staged, "fact", "facts")))
         memories = [_memory(staged) for *_, staged in equal]
-        digest = content_hash(content)
-        scope = builder.scope(key)
-        target = None
+        hash, scope = content_hash(content), builder.scope(key)
+        fact = None
         if content:
-            target = V1Fact(
-                fact=Fact(
-                    id=fact_id(scope, digest),
-                    **_owner(scope),
-                    session_id=memories[0].session_id or None,
-                    content=content,
-                    hash=digest,
-                    formed_at=memories[0].created_at,
-                    updated_at=_read_corrected_at(memories[0]),
-                    source_message_ids=tuple(
-                        dict.fromkeys(each for memory in memories for each in memory.message_ids)
-                    ),
-                    related_users=_related_users(memories),
-                )
+            fact = Fact(
+                id=fact_id(scope, hash),
+                **scope.fields(session_id=memories[0].session_id or None),
+                content=content,
+                hash=hash,
+                formed_at=memories[0].created_at,
+                updated_at=_read_corrected_at(memories[0]),
+                source_message_ids=tuple(
+                    dict.fromkeys(each for memory in memories for each in memory.message_ids)
+                ),
+                related_users=_related_users(memories),
             )
         yield builder.item(
             "fact",
             sources,
             "facts listed by shards" if content else _NO_TEXT,
-            target,
             shard=builder.shard_name(key, (memory.shard_id for memory in memories)),
+            fact=fact,
         )
 
 
@@ -154,109 +136,84 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
         set(stage.list_absorbed_scopes(agent_id)) if builder.options.provenance else set[str]()
     )
     for key in sorted(pending.keys() | absorbed):
+        scope = builder.scope(key)
         if key in absorbed:
             at = stage.text_written_at(agent_id, key)
             for staged in stage.find_absorbed(agent_id, key):
-                yield _build_absorbed(builder, key, staged, at)
+                created = _memory(staged).created_at
+                yield _reflection(
+                    builder,
+                    scope,
+                    staged,
+                    "directives and suggestions already absorbed by a text",
+                    shard=builder.shard_name(key, (_memory(staged).shard_id,)),
+                    absorbed=True,
+                    absorbed_at=max(at, created) if at is not None else created,
+                )
         # v2 reads a buffer oldest first; memories of the same time keep the order of their list.
         lists = [stage.pending(lister, key) for lister in pending.get(key, ())]
         buffer = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[1]).created_at)
-        places = _Places()
-        for times, staged in buffer:
-            yield _build_pending(builder, key, places.next(_memory(staged)), staged, times)
+        kind = "directive" if scope.user_id else "suggestion"
+        for _, moment in groupby(buffer, key=lambda row: _memory(row[1]).created_at):
+            for place, (times, staged) in enumerate(moment):
+                yield _reflection(
+                    builder,
+                    scope,
+                    staged,
+                    f"pending {kind}s",
+                    *_wrong_type(staged, kind, f"{kind}s"),
+                    shard=builder.shard_name(key, (_memory(staged).shard_id,)),
+                    times=times,
+                    place=place,
+                )
 
 
 def _reflection(
-    builder: ItemBuilder, scope: Scope, staged: V1StagedDocument, content: str, **more: Any
-) -> V1Reflection:
-    memory = _memory(staged)
-    return V1Reflection(
-        reflection=Reflection(
+    builder: ItemBuilder,
+    scope: Scope,
+    staged: V1StagedDocument,
+    reason: str,
+    *notes: Note,
+    kind: V1ItemKind = "reflection",
+    shard: str | None = None,
+    times: int = 1,
+    **more: Any,
+) -> V1Item:
+    memory, content = _memory(staged), _content(staged)
+    own = _notes(staged, content, builder.options.reflection_words, times=times)
+    reflection = None
+    if content:
+        reflection = Reflection(
             id=target_id("reflection", staged.id, scope),
-            **_owner(scope),
-            session_id=memory.session_id or None,
+            **scope.fields(session_id=memory.session_id or None),
             content=content,
             formed_at=memory.created_at,
             updated_at=_read_corrected_at(memory),
             source_message_ids=memory.message_ids,
             related_users=_related_users([memory]),
             **more,
-        ),
-        word_limit=builder.word_limit(scope.kind),
-    )
-
-
-def _build_absorbed(
-    builder: ItemBuilder, key: str, staged: V1StagedDocument, at: datetime | None
-) -> V1Item:
-    content = _content(staged)
-    memory = _memory(staged)
-    scope = builder.scope(key)
-    target = None
-    if content:
-        when = max(at, memory.created_at) if at is not None else memory.created_at
-        target = _reflection(builder, scope, staged, content, absorbed=True, absorbed_at=when)
+        )
     return builder.item(
-        "reflection",
-        [Source(staged, *_notes(staged, content, builder.options.reflection_words))],
-        "directives and suggestions already absorbed by a text" if content else _NO_TEXT,
-        target,
-        shard=builder.shard_name(key, (memory.shard_id,)),
+        kind,
+        [Source(staged, *own, *notes)],
+        reason if content else _NO_TEXT,
+        shard=shard,
         user_id=scope.user_id,
+        reflection=reflection,
+        word_limit=builder.word_limits[scope.kind],
     )
-
-
-class _Places:
-    """Number the memories of a buffer that have the same time, in the order of their list."""
-
-    def __init__(self) -> None:
-        self._latest: datetime | None = None
-        self._place = 0
-
-    def next(self, memory: V1Memory) -> int:
-        """Return the position of the next memory among those of its time."""
-        self._place = self._place + 1 if memory.created_at == self._latest else 0
-        self._latest = memory.created_at
-        return self._place
-
-
-def _build_pending(
-    builder: ItemBuilder, key: str, place: int, staged: V1StagedDocument, times: int
-) -> V1Item:
-    content = _content(staged)
-    scope = builder.scope(key)
-    notes = _notes(staged, content, builder.options.reflection_words, times=times)
-    expected = ("directive", "directives") if scope.user_id else ("suggestion", "suggestions")
-    target = None
-    if content:
-        target = _reflection(builder, scope, staged, content, place=place)
-    return builder.item(
-        "reflection",
-        [Source(staged, *notes, *_wrong_type(staged, *expected))],
-        f"pending {expected[1]}" if content else _NO_TEXT,
-        target,
-        shard=builder.shard_name(key, (_memory(staged).shard_id,)),
-        user_id=scope.user_id,
-    )
-
-
-# -- episodes ------------------------------------------------------------------------------------
 
 
 def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
     """Yield episodes as reflections of their sessions."""
     for staged in builder.stage.episodes(builder.agent_id):
-        content, session_id = _content(staged), _memory(staged).session_id
-        notes = _notes(staged, content, builder.options.reflection_words)
-        target, reason = None, "episodes"
-        if not content:
-            reason = _NO_TEXT
-        elif not session_id:
-            reason = "episodes without a session"
-        else:
+        if session_id := _memory(staged).session_id:
             scope = Scope.session(builder.agent_id, session_id)
-            target = _reflection(builder, scope, staged, content)
-        yield builder.item("episode", [Source(staged, *notes)], reason, target)
+            yield _reflection(builder, scope, staged, "episodes", kind="episode")
+        else:
+            notes = _notes(staged, _content(staged), builder.options.reflection_words)
+            reason = "episodes without a session"
+            yield builder.item("episode", [Source(staged, *notes)], reason)
 
 
 # -- the rest ------------------------------------------------------------------------------------
@@ -264,17 +221,15 @@ def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
 
 def leftover(fate: str, staged: V1StagedDocument) -> V1Item:
     """Return the item of a document that no other item uses."""
-    reason, disposition = REASONS[fate], Disposition.LEFT_BEHIND
     notes = list(staged.notes)
     if fate in BAD:
-        disposition = Disposition.BAD
         notes += _bad_notes(fate, staged)
     return V1Item(
         kind="episode" if fate == "episode" else "leftover",
         agent_id=staged.document.agent_id if staged.document else "",
         sources=(Source(staged).ref,),
-        disposition=disposition,
-        reason=reason,
+        outcome=Outcome.BAD if fate in BAD else Outcome.LEFT_BEHIND,
+        reason=REASONS[fate],
         problems=tuple(problems_of(staged, notes)),
     )
 

@@ -1,4 +1,4 @@
-"""Operate migrations: schema steps, runs, verification and rollback.
+"""Operate migrations: schema steps, runs, verification, repair and rollback.
 
 A rollback is the undo of a run. The ledger records every undo and redo of a run, by whichever
 command; the log shows what was undone, so that items can be migrated again. The migration
@@ -20,51 +20,27 @@ from functools import partial
 import msgspec
 
 from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
-from edenmem.engine.migration.applying import find_stored, take_away
-from edenmem.engine.migration.items import Memory
+from edenmem.engine.migration.comparison import find_stored
+from edenmem.engine.migration.deciding import removal_of, write_of
 from edenmem.engine.migration.ledger import hold_lease, resumable
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import (
-    KeptChange,
     MigrationReport,
     RepairReport,
-    RollbackReport,
     RunOptions,
     Verification,
-    check_of,
 )
 from edenmem.engine.migration.run import RunProgress, V1Runner
 from edenmem.engine.migration.source import Progress, StagedPlan
-from edenmem.engine.migration.verification import Finding, verify
+from edenmem.engine.migration.verification import UNREADABLE, Finding, verify
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import Resolver
-from edenmem.errors import (
-    AmbiguousReference,
-    DocumentDamaged,
-    InputError,
-    NotFoundError,
-)
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-    Change,
-    ChangeSet,
-    RepairBuffer,
-    SetAgentToggles,
-    WriteConsolidation,
-    WritePolicy,
-)
-from edenmem.models.host import Agent
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.errors import AmbiguousReference, InputError, NotFoundError
+from edenmem.models.changes import Change, ChangeSet, RepairBuffer
+from edenmem.models.memory import Consolidation
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep, tell_state
-from edenmem.models.records import Actor
-from edenmem.models.v1 import V1Options
+from edenmem.models.v1 import Memory, V1Options
 from edenmem.store.protocol.store import Store, batched
-
-_NAMED = 1000
-_SWITCHES = "set_agent_toggles"
-#: Number of entries between progress reports.
-_PROGRESS = 100
 
 
 class Migrations:
@@ -76,7 +52,6 @@ class Migrations:
         self.schema = runtime.store.migrations.schema
         self.step_down = runtime.store.migrations.migrate_down
         self.plan = partial(make_plan, runtime)
-        self.roll_back = partial(roll_back, runtime)
         self.source_of = partial(source_of, runtime.store)
 
     # -- the schema --------------------------------------------------------------------------
@@ -128,7 +103,7 @@ class Migrations:
 
     def interrupted(self, plan: StagedPlan, options: RunOptions) -> MigrationRun | None:
         """Return the unfinished run that the same call would resume."""
-        return resumable(self._store, plan.location, options)
+        return resumable(self._store, plan.about.location, options)
 
     def verify(
         self,
@@ -149,8 +124,7 @@ class Migrations:
         kept = self._store.migrations.migration_run(run.id)
         is_done = kept is not None and kept.state is RunState.DONE
         if kept is not None and is_done and not self._runtime.settings.store.read_only:
-            check = check_of(found, self._runtime.clock())
-            kept = msgspec.structs.replace(kept, verification=check)
+            kept = msgspec.structs.replace(kept, verification=found.check(self._runtime.clock()))
             self._store.migrations.put_migration_run(kept)
 
     def repair(
@@ -161,11 +135,24 @@ class Migrations:
         dry_run: bool = False,
         progress: Callable[[int], None] = lambda items: None,
     ) -> RepairReport:
-        """Write again what a verification finds missing or damaged; see `repair`."""
-        report = repair(self._runtime, plan, run, dry_run=dry_run, progress=progress)
+        """Write again what a verification finds missing or damaged, and verify again.
+
+        Raises:
+            ConflictError: another migration is running, or the run was rolled back.
+            StoreError: the database cannot be used; the same call resumes.
+        """
+        findings: list[Finding] = []
+        check = verify(self._store, plan, run, progress=progress, findings=findings)
+        wanted = [each for each in findings if each.wanted or each.key.type == "buffer"]
+        repaired = Counter(each.key.type for each in wanted)
         if not dry_run:
-            self._keep_check(run, report.verification)
-        return report
+            with hold_lease(self._runtime):
+                done = [each for each in wanted if _repair(self._runtime, run, each)]
+            repaired = Counter(each.key.type for each in done)
+            check = self.verify(plan, run, progress=progress)
+        return RepairReport(
+            repaired=dict(repaired), left=check.differences, verification=check, dry_run=dry_run
+        )
 
     def find_run(self, text: str) -> MigrationRun:
         """Return the run with this ID or ID prefix.
@@ -176,7 +163,9 @@ class Migrations:
         """
         found = [each for each in self.runs() if each.id.startswith(text.lower())]
         if not found:
-            raise _unknown_run(text)
+            raise NotFoundError(
+                f"unknown run: {text!r}", hint="list the runs with 'edenmem migrate status'"
+            )
         if len(found) > 1:
             raise AmbiguousReference("run", text, [f"{each.id}  {each.source}" for each in found])
         return found[0]
@@ -203,12 +192,11 @@ def undo_run(
     force: bool = False,
     dry_run: bool = False,
     reason: str = "",
-    whole: RunState = RunState.UNDONE,
 ) -> Iterator[UndoStep]:
     """Undo all changes of a run, newest first, and yield the outcome of each entry. Blocks.
 
     See `Undoer.undo_run`. If the run is a migration, or the undo or redo of one, the ledger gets
-    the new state of the migration: ``whole`` if all of it was reverted.
+    the new state of the migration.
 
     Raises:
         ConflictError: the run belongs to a migration, and another migration is running.
@@ -221,35 +209,41 @@ def undo_run(
         yield from steps
         return
     with hold_lease(runtime):
-        yield from _undo(runtime, found, run_id, steps, whole)
+        yield from _undo(runtime, found, run_id, steps)
         for other in runtime.store.migrations.migration_runs():
             # It may have kept changes only since this run had built on them.
             if other.id != found.id and other.state is RunState.PARTLY:
                 more = Undoer(runtime).undo_run(other.id, force=force, reason=reason)
-                for step in _undo(runtime, other, other.id, more, whole):
+                for step in _undo(runtime, other, other.id, more):
                     if step.outcome is not UndoOutcome.REFUSED:  # it was reported at its time
                         yield step
 
 
 def _undo(
-    runtime: Runtime,
-    run: MigrationRun,
-    run_id: str,
-    steps: Iterator[UndoStep],
-    whole: RunState,
+    runtime: Runtime, run: MigrationRun, run_id: str, steps: Iterator[UndoStep]
 ) -> Iterator[UndoStep]:
     """Yield the steps of an undo or redo of a migration, and keep its state in the ledger."""
-    begun = _begin(runtime, run)
+    assert runtime.actor.run_id is not None
+    ledger = runtime.store.migrations
+    begun = msgspec.structs.replace(
+        run,
+        state=RunState.PARTLY,
+        undo_runs=tuple(dict.fromkeys((*run.undo_runs, runtime.actor.run_id))),
+        updated_at=runtime.clock(),
+        finished_at=None,
+        verification=None,
+    )
+    ledger.put_migration_run(begun)
     outcomes: Counter[UndoOutcome] = Counter()
     for step in steps:
         outcomes[step.outcome] += 1
         yield step
-    if run_id == run.id:
-        state = RunState.PARTLY if outcomes[UndoOutcome.REFUSED] else whole
-    else:
+    if run_id != run.id:
         state = _state_in_log(runtime.store, begun)
+    else:
+        state = RunState.PARTLY if outcomes[UndoOutcome.REFUSED] else RunState.ROLLED_BACK
     now = runtime.clock()
-    runtime.store.migrations.put_migration_run(
+    ledger.put_migration_run(
         msgspec.structs.replace(begun, state=state, updated_at=now, finished_at=now)
     )
 
@@ -258,88 +252,6 @@ def migration_of(store: Store, run_id: str) -> MigrationRun | None:
     """Return the migration that a run executed, undid or redid."""
     runs = store.migrations.migration_runs()
     return next((run for run in runs if run_id in (run.id, *run.undo_runs)), None)
-
-
-def roll_back(
-    runtime: Runtime,
-    run_id: str,
-    *,
-    force: bool = False,
-    dry_run: bool = False,
-    progress: Callable[[int], None] = lambda changes: None,
-) -> RollbackReport:
-    """Roll a migration back, and count the reverted and the kept changes. Blocks.
-
-    Raises:
-        ConflictError: a migration is running.
-        NotFoundError: the ledger does not have this run.
-        StoreError: the database cannot be used; the same call resumes.
-    """
-    run = _run(runtime.store, run_id)
-    removed: Counter[str] = Counter()
-    kept: list[KeptChange] = []
-    kept_total = forceable = 0
-    reason = f"rollback of the run {run_id}"
-    steps = undo_run(
-        runtime,
-        run_id,
-        force=force,
-        dry_run=dry_run,
-        reason=reason,
-        whole=RunState.ROLLED_BACK,
-    )
-    for count, step in enumerate(steps, 1):
-        entry = step.entry
-        if step.outcome in (UndoOutcome.DONE, UndoOutcome.PLANNED):
-            removed["switch" if entry.action == _SWITCHES else entry.target_type] += 1
-        elif step.outcome is UndoOutcome.REFUSED:
-            kept_total += 1
-            forceable += step.forceable
-            if len(kept) < _NAMED:
-                kept.append(
-                    KeptChange(
-                        target_type=entry.target_type, target_id=entry.target_id, reason=step.why
-                    )
-                )
-        if count % _PROGRESS == 0:
-            progress(count)
-    return RollbackReport(
-        run=run if dry_run else _run(runtime.store, run_id),
-        removed=dict(removed),
-        kept=tuple(kept),
-        kept_total=kept_total,
-        forceable=forceable,
-        dry_run=dry_run,
-    )
-
-
-def _run(store: Store, run_id: str) -> MigrationRun:
-    run = store.migrations.migration_run(run_id)
-    if run is None:
-        raise _unknown_run(run_id)
-    return run
-
-
-def _unknown_run(text: str) -> NotFoundError:
-    return NotFoundError(
-        f"unknown run: {text!r}", hint="list the runs with 'edenmem migrate status'"
-    )
-
-
-def _begin(runtime: Runtime, run: MigrationRun) -> MigrationRun:
-    """Record that the current run begins to undo or redo a migration."""
-    assert runtime.actor.run_id is not None
-    by = tuple(dict.fromkeys((*run.undo_runs, runtime.actor.run_id)))
-    run = msgspec.structs.replace(
-        run,
-        state=RunState.PARTLY,
-        undo_runs=by,
-        updated_at=runtime.clock(),
-        finished_at=None,
-        verification=None,
-    )
-    runtime.store.migrations.put_migration_run(run)
-    return run
 
 
 def _state_in_log(store: Store, run: MigrationRun) -> RunState:
@@ -352,7 +264,7 @@ def _state_in_log(store: Store, run: MigrationRun) -> RunState:
     if in_force and undone:
         return RunState.PARTLY
     if undone:
-        return RunState.UNDONE
+        return RunState.ROLLED_BACK
     return RunState.DONE if run.done >= run.total else RunState.FAILED
 
 
@@ -362,97 +274,30 @@ def _state_in_log(store: Store, run: MigrationRun) -> RunState:
 _REASON = "damaged, or missing without a trace in the log"
 
 
-def repair(
-    runtime: Runtime,
-    plan: StagedPlan,
-    run: MigrationRun,
-    *,
-    dry_run: bool = False,
-    progress: Callable[[int], None] = lambda items: None,
-) -> RepairReport:
-    """Repair what a verification of the run finds, and verify again. Blocks.
-
-    Raises:
-        ConflictError: another migration is running, or the run was rolled back.
-        StoreError: the database cannot be used; the same call resumes.
-    """
-    findings: list[Finding] = []
-    found = verify(runtime.store, plan, run, progress=progress, findings=findings)
-    if dry_run:
-        wanted = Counter(each.key.type for each in findings if _is_repairable(each))
-        return RepairReport(
-            repaired=dict(wanted), left=found.differences, verification=found, dry_run=True
-        )
-    repaired: Counter[str] = Counter()
-    with hold_lease(runtime):
-        for finding in findings:
-            if _is_repairable(finding):
-                repaired[finding.key.type] += _repair(runtime, run, finding)
-    after = verify(runtime.store, plan, run, progress=progress)
-    return RepairReport(
-        repaired={name: count for name, count in repaired.items() if count},
-        left=after.differences,
-        verification=after,
-    )
-
-
-def _is_repairable(finding: Finding) -> bool:
-    return finding.wanted is not None or finding.key.type == "buffer"
-
-
 def _repair(runtime: Runtime, run: MigrationRun, finding: Finding) -> bool:
     """Repair one finding; return whether the store has what belongs there."""
-    actor = runtime.actor
-    if isinstance(finding.wanted, Memory):
+    wanted, at, reason = finding.wanted, runtime.clock(), finding.reason or _REASON
+    if isinstance(wanted, Memory):
         try:
-            now = find_stored(runtime.store, finding.wanted)
-        except (DocumentDamaged, msgspec.MsgspecError, ValueError):
+            now = find_stored(runtime.store, wanted)
+        except UNREADABLE:
             return False  # 'doctor --fix' takes unreadable documents out of the way
-        if now is not None:
-            change = take_away(now, runtime.clock(), _REASON)
-            if not _apply(runtime, msgspec.structs.replace(actor, run_id=None), change):
-                return False
-    reason = finding.reason or _REASON
-    made = _write(runtime, finding, reason)
-    return made is not None and _apply(runtime, msgspec.structs.replace(actor, run_id=run.id), made)
-
-
-def _write(runtime: Runtime, finding: Finding, reason: str) -> Change | None:
-    """Return the change that writes what belongs in the place of a finding."""
-    at = runtime.clock()
-    match finding.wanted:
-        case Fact() as fact:
-            return AddFact(fact=fact, reason=reason)
-        case Reflection() as reflection:
-            return AddReflection(reflection=reflection, word_limit=0, reason=reason)
-        case Policy() as policy:
-            return WritePolicy(policy=policy, expected_version=0, at=at, reason=reason)
-        case Agent() as agent:
-            return SetAgentToggles(
-                agent_id=agent.id,
-                at=at,
-                agent_memory_enabled=agent.agent_memory_enabled,
-                reason=reason,
-            )
-        case Consolidation() as text:
-            now = runtime.store.memory.consolidations([text.home]).get(text.home)
+        if now is not None and not _apply(runtime, None, removal_of(now, reason=_REASON, at=at)):
+            return False
+    if wanted is None:
+        assert finding.scope is not None
+        change: Change = RepairBuffer(scope=finding.scope, at=at, reason=reason)
+    else:
+        version = 0
+        if isinstance(wanted, Consolidation):
+            now = find_stored(runtime.store, wanted)
             version = now.version if now is not None else 0
-            return WriteConsolidation(
-                scope=text.home,
-                expected_version=version,
-                as_version=text.version,
-                content=text.consolidated_content,
-                word_limit=text.word_limit,
-                at=text.updated_at or at,
-                fixed=text.fixed,
-                reason=reason,
-            )
-    if finding.key.type == "buffer" and finding.scope is not None:
-        return RepairBuffer(scope=finding.scope, at=at, reason=reason)
-    return None
+        change = write_of(wanted, reason=reason, at=at, version=version)
+    return _apply(runtime, run.id, change)
 
 
-def _apply(runtime: Runtime, actor: Actor, change: Change) -> bool:
+def _apply(runtime: Runtime, run_id: str | None, change: Change) -> bool:
+    actor = msgspec.structs.replace(runtime.actor, run_id=run_id)
     context = ChangeSet(actor=actor, at=runtime.clock(), changes=(change,))
     try:
         (result,) = runtime.store.changes.apply(context)

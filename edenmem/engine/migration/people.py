@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from edenmem.engine.migration.source import StagedPlan, join_names
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.changes import AddAgent, AddUser, Change, ChangeSet
 from edenmem.models.host import Agent, User
-from edenmem.models.v1 import V1Person, V1Problem, V1ProblemKind
+from edenmem.models.v1 import V1Problem, V1ProblemKind
+from edenmem.models.v1_documents import V1Account
 from edenmem.store.protocol.store import Store, batched
 
 _BATCH = 500
@@ -40,29 +41,13 @@ def add_people(runtime: Runtime, plan: StagedPlan) -> tuple[list[V1Problem], lis
     not_added = {problem.document_id for problem in taken}
     unknown = [person for person in plan.agents() if host.agent(person.id) is None]
     added = [person for person in unknown if own and is_addable(person)]
-    refused = _apply(
-        runtime,
-        [
-            AddAgent(agent=describe_agent(person), reason=_KNOWN_TO_V1)
-            for person in added
-            if person.id not in not_added
-        ],
-    )
-    if own:
-        for people in batched(plan.users(), _BATCH):
-            known = host.users_by_ids([person.id for person in people])
-            new = [p for p in people if p.id not in known and is_addable(p)]
-            refused += _apply(
-                runtime,
-                [
-                    AddUser(user=describe_user(person), reason=_KNOWN_TO_V1)
-                    for person in new
-                    if person.id not in not_added
-                ],
-            )
+    refused = _add(runtime, [person for person in added if person.id not in not_added])
+    for people in batched(plan.users(), _BATCH) if own else ():
+        known = {*not_added, *host.users_by_ids([person.id for person in people])}
+        refused += _add(runtime, [p for p in people if p.id not in known and is_addable(p)])
     notices = [f"not added: {reason}" for reason in refused]
     silent = [
-        str(person.username)
+        person.username
         for person in added
         if not person.user_memory_enabled and host.agent(person.id) is not None
     ]
@@ -91,9 +76,9 @@ def agents_to_add(store: Store, plan: StagedPlan) -> list[Agent]:
     ]
 
 
-def is_addable(person: V1Person) -> bool:
+def is_addable(person: V1Account) -> bool:
     """Return whether the source has the person's username, and the person still exists."""
-    return bool(person.username) and person.known is True
+    return bool(person.username and person.known)
 
 
 def find_taken_names(store: Store, plan: StagedPlan) -> Iterator[V1Problem]:
@@ -102,30 +87,28 @@ def find_taken_names(store: Store, plan: StagedPlan) -> Iterator[V1Problem]:
         return
     host = store.host
     names = {agent.username: agent.id for agent in host.agents()}
-    for person in plan.agents():
-        if is_addable(person) and host.agent(person.id) is None:
-            yield from _find_holder("agent", person, names)
+    new = (person for person in plan.agents() if host.agent(person.id) is None)
+    yield from _find_holders("agent", new, names)
     names = {user.username: user.id for user in host.users()}
     for people in batched(plan.users(), _BATCH):
         known = host.users_by_ids([person.id for person in people])
-        for person in people:
-            if is_addable(person) and person.id not in known:
-                yield from _find_holder("user", person, names)
+        new = (person for person in people if person.id not in known)
+        yield from _find_holders("user", new, names)
 
 
-def _find_holder(
-    kind: Literal["agent", "user"], person: V1Person, names: dict[str, str]
+def _find_holders(
+    kind: Literal["agent", "user"], people: Iterable[V1Account], names: dict[str, str]
 ) -> Iterator[V1Problem]:
-    assert person.username is not None
-    holder = names.setdefault(person.username, person.id)
-    if holder != person.id:
-        yield V1Problem(
-            collection="users3",
-            document_id=person.id,
-            agent_id=person.id if kind == "agent" else None,
-            kind=V1ProblemKind.NAME_TAKEN,
-            detail=f"{kind} name {person.username!r} is taken by {holder}; {_TAKEN[kind]}",
-        )
+    for person in filter(is_addable, people):
+        holder = names.setdefault(person.username, person.id)
+        if holder != person.id:
+            yield V1Problem(
+                collection="users3",
+                document_id=person.id,
+                agent_id=person.id if kind == "agent" else None,
+                kind=V1ProblemKind.NAME_TAKEN,
+                detail=f"{kind} name {person.username!r} is taken by {holder}; {_TAKEN[kind]}",
+            )
 
 
 def strangers_notice(agent_ids: list[str]) -> str:
@@ -138,32 +121,38 @@ def strangers_notice(agent_ids: list[str]) -> str:
     )
 
 
-#: The reason of added agents and users in the log.
-_KNOWN_TO_V1 = "known to the source of v1"
-
-
-def describe_agent(person: V1Person) -> Agent:
+def describe_agent(person: V1Account) -> Agent:
     """Return the agent that a run adds for a v1 agent."""
     return Agent(
         id=person.id,
         username=person.username or person.id,
-        name=person.name or "",
-        persona=person.persona or "",
-        owner=person.owner,
+        name=person.name,
+        persona=person.persona,
+        owner=person.owner or None,
         user_memory_enabled=person.user_memory_enabled,
     )
 
 
-def describe_user(person: V1Person) -> User:
+def describe_user(person: V1Account) -> User:
     """Return the account that a run adds for a v1 user."""
     return User(
-        id=person.id, username=person.username or person.id, eden_user_id=person.eden_user_id
+        id=person.id,
+        username=person.username or person.id,
+        eden_user_id=person.eden_user_id or None,
     )
 
 
-def _apply(runtime: Runtime, changes: list[Change]) -> list[str]:
-    if not changes:
+def _add(runtime: Runtime, people: Sequence[V1Account]) -> list[str]:
+    """Add accounts, and return what the store refused."""
+    if not people:
         return []
+    why = "known to the source of v1"
+    changes: list[Change] = [
+        AddAgent(agent=describe_agent(person), reason=why)
+        if person.is_agent
+        else AddUser(user=describe_user(person), reason=why)
+        for person in people
+    ]
     results = runtime.store.changes.apply(
         ChangeSet(actor=runtime.actor, at=runtime.clock(), changes=tuple(changes))
     )

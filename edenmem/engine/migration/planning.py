@@ -13,12 +13,7 @@ import msgspec
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.migration.applying import Applier, Done
 from edenmem.engine.migration.comparison import load_found
-from edenmem.engine.migration.items import (
-    Outcome,
-    Treatment,
-    format_sources,
-    target_scope,
-)
+from edenmem.engine.migration.items import Treatment, format_sources, text_of
 from edenmem.engine.migration.ledger import refuse_other_options, resumable
 from edenmem.engine.migration.people import (
     agents_to_add,
@@ -38,9 +33,8 @@ from edenmem.engine.migration.source import StagedPlan, join_names
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import defaults_of
 from edenmem.engine.scopes.references import Labels, load_labels
-from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
-from edenmem.models.v1 import V1Fact, V1Item, V1Problem, V1Reflection, V1Text
+from edenmem.models.v1 import Outcome, V1Item, V1Problem
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
@@ -110,28 +104,29 @@ def make_plan(
             _count(sums, plan, item)
     else:
         refuse_other_options(store, options)
-        earlier = resumable(store, plan.location, options)
+        earlier = resumable(store, plan.about.location, options)
         taken = list(find_taken_names(store, plan))
         _preview(runtime, plan, options, sums, progress)
     outcomes = _count_rows(sums, plan)
+    about = plan.about
     labels = _label_scopes(store, plan, sums.scopes)
     names = {person.id: person.username or "" for person in plan.agents()}
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")
-    problems = Counter(plan.count_problems()) + Counter(each.kind for each in taken)
+    problems = Counter(plan.stage.count_problems()) + Counter(each.kind for each in taken)
     tokens = math.ceil(sums.characters / runtime.settings.formation.characters_per_token)
     return MigrationPlan(
-        source=plan.location,
+        source=about.location,
         target=info.location,
-        items=plan.item_total,
-        documents=dict(plan.totals),
-        fates=dict(plan.fates),
-        not_asked={name: count for name, count in plan.about.not_asked.items() if count},
+        items=about.item_total,
+        documents=about.totals,
+        fates=about.fates,
+        not_asked={name: count for name, count in about.not_asked.items() if count},
         rows=tuple(sums.rows.values()),
         left_behind=dict(sums.left_behind.most_common()),
         problems_by_kind=dict(problems.most_common()),
         problems=tuple(islice((*taken, *islice(plan.problems(), MAX_PROBLEMS)), MAX_PROBLEMS)),
-        unknown_fields=dict(plan.about.unknown_fields),
+        unknown_fields=about.unknown_fields,
         samples=_with_labels(sums.samples, labels),
         outcomes=dict(sorted(outcomes.items())),
         conflicts_by_treatment=dict(sums.treatments.most_common()),
@@ -142,7 +137,7 @@ def make_plan(
         cost=_cost(runtime.settings, embedder, tokens),
         notices=tuple(_notices(store, runtime.settings, plan, sums)),
         resumes=earlier.id if earlier else None,
-        incomplete=tuple(plan.incomplete),
+        incomplete=about.incomplete,
     )
 
 
@@ -172,7 +167,7 @@ def _preview(
         for each in batch:
             _count_done(sums, plan, each)
         done += len(batch)
-        progress(min(done, plan.item_total), plan.item_total)
+        progress(min(done, plan.about.item_total), plan.about.item_total)
     for _ in applier.remove_moved():
         sums.treatments[Treatment.REMOVED] += 1
 
@@ -186,17 +181,15 @@ def _count_done(sums: _Sums, plan: StagedPlan, done: Done) -> None:
         sums.treatments[decision.treatment] += 1
         if len(sums.conflicts) < MAX_PROBLEMS:
             sums.conflicts.append(conflict_of(done))
-            scope = target_scope(item) or Scope.agent(item.agent_id)
+            scope = item.scope or Scope.agent(item.agent_id)
             sums.scopes[scope.key] = scope
-        if isinstance(item.target, V1Text) and decision.treatment is not Treatment.FOLLOWED:
-            sums.row(item.agent_id, item.shard).conflicts += 1
     if decision.outcome in _MOVED:
         _count(sums, plan, item)
 
 
 def conflict_of(done: Done) -> PlanConflict:
     """Return how an item that conflicts with v2 memory is treated."""
-    scope = target_scope(done.item) or Scope.agent(done.item.agent_id)
+    scope = done.item.scope or Scope.agent(done.item.agent_id)
     return PlanConflict(
         kind=done.item.kind,
         source=format_sources(done.item.sources),
@@ -208,16 +201,10 @@ def conflict_of(done: Done) -> PlanConflict:
 
 def _count(sums: _Sums, plan: StagedPlan, item: V1Item) -> None:
     """Count an item that is written, and take a sample."""
-    content = ""
-    match item.target:
-        case V1Fact(fact=Fact(content=content) as fact):
-            sums.characters += len(content)
-            sums.facts_of[fact.home] += 1
-        case V1Reflection(reflection=Reflection(content=content)):
-            pass
-        case V1Text(content=content, words=words, word_limit=limit):
-            sums.row(item.agent_id, item.shard).over_limit += words > limit
-    scope = target_scope(item)
+    content, scope = text_of(item.memory), item.scope
+    if item.fact is not None:
+        sums.characters += len(content)
+        sums.facts_of[item.fact.home] += 1
     if not content or scope is None or sums.sampled[item.kind] >= _SAMPLES:
         return
     source = item.sources[0]
@@ -228,7 +215,7 @@ def _count(sums: _Sums, plan: StagedPlan, item: V1Item) -> None:
             kind=item.kind,
             source=f"{source.collection}/{source.id}",
             scope=scope.key,
-            before=plan.source_text(source) or "",
+            before=plan.source_text(source),
             after=content,
         )
     )

@@ -39,7 +39,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 class PlanRow(msgspec.Struct, kw_only=True):
     """The plan for one agent or shard: numbers of items by kind and outcome.
 
-    ``conflicts`` counts existing v2 texts, ``already`` items moved by an earlier run.
+    ``already`` counts items moved by an earlier run.
     """
 
     agent_id: str
@@ -53,8 +53,6 @@ class PlanRow(msgspec.Struct, kw_only=True):
     left_behind: int = 0
     bad: int = 0
     already: int = 0
-    conflicts: int = 0
-    over_limit: int = 0
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +154,9 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
+DifferenceKind = Literal["missing", "changed", "duplicate", "copy", "extra", "order"]
+
+
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """A difference between a store and its source and log.
 
@@ -172,7 +173,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         reason: Why this is a difference.
     """
 
-    kind: Literal["missing", "changed", "duplicate", "copy", "extra", "order"]
+    kind: DifferenceKind
     target_type: str
     target_id: str
     scope: str
@@ -231,15 +232,11 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
             return "differences"
         return "incomplete" if self.incomplete else "verified"
 
-
-def check_of(verification: Verification, at: datetime) -> RunCheck:
-    """Return the summary of a verification for the ledger."""
-    return RunCheck(
-        outcome=verification.outcome,
-        at=at,
-        differing=verification.differing,
-        taken_back=verification.taken_back,
-    )
+    def check(self, at: datetime) -> RunCheck:
+        """Return the summary for the ledger."""
+        return RunCheck(
+            outcome=self.outcome, at=at, differing=self.differing, taken_back=self.taken_back
+        )
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,32 +252,4 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     repaired: dict[str, int]
     left: tuple[Difference, ...] = ()
     verification: Verification
-    dry_run: bool = False
-
-
-class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that a rollback did not revert, and why."""
-
-    target_type: str
-    target_id: str
-    reason: str
-
-
-class RollbackReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a rollback.
-
-    Attributes:
-        run: The run.
-        removed: Numbers of reverted changes by kind of target.
-        kept: The first changes kept because of later edits.
-        kept_total: Number of all kept changes.
-        forceable: Number of kept changes that ``force`` would revert.
-        dry_run: Whether nothing was written.
-    """
-
-    run: MigrationRun
-    removed: dict[str, int]
-    kept: tuple[KeptChange, ...] = ()
-    kept_total: int = 0
-    forceable: int = 0
     dry_run: bool = False

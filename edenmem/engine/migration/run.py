@@ -19,9 +19,9 @@ import msgspec
 
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillReport
 from edenmem.engine.embeddings.status import vector_advice
-from edenmem.engine.migration.applying import Applier, Done
+from edenmem.engine.migration.applying import MOVED, Applier, Done
 from edenmem.engine.migration.comparison import load_found, load_written
-from edenmem.engine.migration.items import Outcome, Treatment, format_sources
+from edenmem.engine.migration.items import Treatment, format_sources
 from edenmem.engine.migration.ledger import hold_lease, refuse_other_options, resumable
 from edenmem.engine.migration.people import add_people
 from edenmem.engine.migration.planning import (
@@ -35,9 +35,8 @@ from edenmem.engine.migration.reports import (
     PlanConflict,
     RunOptions,
     Verification,
-    check_of,
 )
-from edenmem.engine.migration.source import StagedPlan, stage_outcomes
+from edenmem.engine.migration.source import StagedPlan
 from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
@@ -50,7 +49,7 @@ from edenmem.models.migration import (
     RunState,
     tell_state,
 )
-from edenmem.models.v1 import V1Problem
+from edenmem.models.v1 import Outcome, V1Problem
 
 #: Problems of a run kept in the ledger; all are counted.
 KEPT_PROBLEMS = 100
@@ -104,7 +103,7 @@ class V1Runner:
     def _find_run(self) -> MigrationRun:
         """Return the run to resume, or a new one that is not in the ledger yet."""
         now, store = self._runtime.clock(), self._runtime.store
-        earlier = resumable(store, self._plan.location, self._options)
+        earlier = resumable(store, self._plan.about.location, self._options)
         if earlier is not None:
             run = msgspec.structs.replace(
                 earlier, state=RunState.RUNNING, resumed=earlier.resumed + 1, updated_at=now
@@ -113,22 +112,22 @@ class V1Runner:
             run_id = new_id()
             run = MigrationRun(
                 id=run_id,
-                source=self._plan.location,
+                source=self._plan.about.location,
                 actor=msgspec.structs.replace(self._runtime.actor, run_id=run_id),
                 started_at=now,
                 updated_at=now,
                 options=self._options.to_ledger(),
-                documents=dict(self._plan.totals),
+                documents=self._plan.about.totals,
             )
         return msgspec.structs.replace(
             run,
             done=0,
             counts={},
             problems=(),
-            total=self._plan.item_total,
-            fates=dict(self._plan.fates),
+            total=self._plan.about.item_total,
+            fates=self._plan.about.fates,
             error="",
-            incomplete=tuple(self._plan.incomplete),
+            incomplete=self._plan.about.incomplete,
             incomplete_accepted=self._options.accept_incomplete,
         )
 
@@ -190,7 +189,7 @@ class _Run:
             await in_thread(self._note, batch)
             progress("moving", self._run.done, total)
         await in_thread(self._follow_moved, applier)
-        counts = await in_thread(stage_outcomes, self._plan.stage)
+        counts = await in_thread(self._plan.stage.outcomes)
         await in_thread(self._put_counts, counts | self._counts_of_moved())
         self._notices += await in_thread(self._room)
         embedding = await self._embed(progress) if self._options.embed else None
@@ -200,7 +199,7 @@ class _Run:
         await in_thread(self._finish, verification)
         return MigrationReport(
             run=msgspec.structs.replace(self._run, state=tell_state(self._run, (), self._clock())),
-            problems_by_kind=self._plan.count_problems(),
+            problems_by_kind=self._plan.stage.count_problems(),
             problems=tuple(islice(self._plan.problems(), MAX_PROBLEMS)),
             conflicts=tuple(self._conflicts),
             embedding=embedding,
@@ -258,7 +257,7 @@ class _Run:
         )
 
     def _follow_moved(self, applier: Applier) -> None:
-        for memory, why in applier.remove_moved():
+        for memory in applier.remove_moved():
             self._has_written = True
             self._counts["removed"] += 1
             if len(self._conflicts) < MAX_PROBLEMS:
@@ -268,7 +267,7 @@ class _Run:
                         source="",
                         scope=memory.home.key,
                         treatment=Treatment.REMOVED,
-                        reason=why,
+                        reason=MOVED,
                     )
                 )
 
@@ -320,8 +319,7 @@ class _Run:
 
     def _finish(self, verification: Verification) -> None:
         at = self._clock()
-        check = check_of(verification, at)
-        self._put(state=RunState.DONE, finished_at=at, verification=check)
+        self._put(state=RunState.DONE, finished_at=at, verification=verification.check(at))
 
     def note_failure(self, reason: str) -> None:
         """Record in the ledger why the run stopped."""

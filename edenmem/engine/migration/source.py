@@ -7,43 +7,41 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from edenmem.engine.migration import memory_items, text_items
+from edenmem.engine.migration import memory_items
 from edenmem.engine.migration.items import (
-    classify_moved,
-    classify_unmoved,
-    digest,
-    digest_of_ids,
+    SWITCH,
+    digest_of,
     digest_of_text,
-    origin_of,
-    target_scope,
+    key_of_item,
+    origin_digest,
+    reason_of,
     text_of,
-    wanted_of,
 )
-from edenmem.engine.migration.text_items import ItemBuilder
+from edenmem.engine.migration.text_items import ItemBuilder, shard_key
 from edenmem.engine.scopes.references import MIN_PREFIX
 from edenmem.errors import AmbiguousReference, NotFoundError
 from edenmem.models.host import User
-from edenmem.models.ids import derived_id, is_id
+from edenmem.models.ids import is_id
 from edenmem.models.migration import UNFINISHED, MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
-    SHARDS,
+    Outcome,
     V1Damage,
     V1Item,
     V1Options,
-    V1Person,
     V1Problem,
     V1ProblemKind,
     V1Ref,
-    V1Reflection,
-    V1Text,
 )
 from edenmem.models.v1_documents import V1Account, V1Read
-from edenmem.store.v1.protocol import TargetRow, V1Source, V1Stage
+from edenmem.store.sqlite.v1.staging import SqliteV1Stage, TargetRow
+
+if TYPE_CHECKING:
+    from edenmem.store.v1.source import V1Source
 
 _NAMED = 5
 
@@ -62,16 +60,6 @@ FindAgent = Callable[[str], str]
 
 #: Number of documents between progress reports.
 _STEP = 500
-
-#: Functions that build the items of an agent, in the order in which they are written.
-_STEPS: tuple[Callable[[ItemBuilder], Iterator[V1Item]], ...] = (
-    text_items.toggles,
-    text_items.policies,
-    text_items.texts,
-    memory_items.facts,
-    memory_items.reflections,
-    memory_items.episodes,
-)
 
 
 class PlanNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +92,7 @@ class PlanNote(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_plan(
     source: V1Source,
-    stage: V1Stage,
+    stage: SqliteV1Stage,
     options: V1Options,
     *,
     users: Iterable[User] = (),
@@ -131,8 +119,8 @@ def open_plan(
         if not stage.note:
             total = source.size()
             stage.add_accounts(source.accounts())
-            agents = _agent_ids(stage, source.location, options.agents, find_agent)
-            options = msgspec.structs.replace(options, agents=agents)
+            found = (_find_agent(stage, source, name, find_agent) for name in options.agents)
+            options = msgspec.structs.replace(options, agents=tuple(dict.fromkeys(found)))
             stage.add_people((user.id, user.person_id) for user in users if user.eden_user_id)
             stage.add(_count(source.documents(stage.canonical), progress, total))
             stage.settle(merge=options.shards == "merge")
@@ -147,7 +135,7 @@ def open_plan(
 
 
 def _complete(
-    stage: V1Stage, source: V1Source, options: V1Options, incomplete: tuple[V1Damage, ...]
+    stage: SqliteV1Stage, source: V1Source, options: V1Options, incomplete: tuple[V1Damage, ...]
 ) -> None:
     """Add the targets of all documents to a settled stage."""
     everything = stage.counts()
@@ -162,9 +150,7 @@ def _complete(
         uses[number] = max(uses[number], 1 + used)
 
     for agent in agents:
-        builder = ItemBuilder(stage, options, agent, use)
-        items = _with_stranger(stage, builder, options)
-        stage.add_targets(rows_of(items))
+        stage.add_targets(rows_of(_build(ItemBuilder(stage, options, agent, use))))
     for agent in ("", *agents):
         stage.add_problems(
             msgspec.structs.replace(memory_items.leftover(fate, staged), agent_id=agent)
@@ -179,8 +165,9 @@ def _complete(
     stage.add_leftovers(fates, options.agents)
     for number in stage.leftover_numbers():
         use(number, used=False)
-    counts = Counter(stage_outcomes(stage))
+    counts = stage.outcomes()
     counted = Counter(uses[1:])
+    bad = counts.get(Outcome.BAD, 0)
     note = PlanNote(
         location=source.location,
         fingerprint=source.fingerprint(),
@@ -191,30 +178,20 @@ def _complete(
         unknown_fields=stage.unknown_fields(),
         agents=agents,
         item_total=sum(counts.values()),
-        fates={
-            "used": counted[2],
-            "left_behind": counted[1] - counts["bad"],
-            "bad": counts["bad"],
-        },
+        fates={"used": counted[2], "left_behind": counted[1] - bad, "bad": bad},
     )
     stage.complete(msgspec.msgpack.encode(note))
 
 
-def stage_outcomes(stage: V1Stage) -> dict[str, int]:
-    """Count the items of a stage by outcome."""
-    counts: Counter[str] = Counter()
-    for *_, outcome, _, count in stage.count_outcomes():
-        counts[outcome] += count
-    return counts
-
-
-def _with_stranger(stage: V1Stage, builder: ItemBuilder, options: V1Options) -> Iterator[V1Item]:
-    """Yield the items of an agent; the first one has the problem of an unknown agent."""
-    steps = _STEPS if options.episodes == "keep" else _STEPS[:-1]
-    items = chain.from_iterable(step(builder) for step in steps)
-    person = person_of(stage, builder.agent_id, is_agent=True)
-    for item in items:
-        if person.known is False:
+def _build(builder: ItemBuilder) -> Iterator[V1Item]:
+    """Yield the items of an agent, as they are written; the first has what is unknown of it."""
+    steps = [builder.switch(), builder.policies(), builder.texts()]
+    steps += [memory_items.facts(builder), memory_items.reflections(builder)]
+    if builder.options.episodes == "keep":
+        steps.append(memory_items.episodes(builder))
+    is_known = find_person(builder.stage, builder.agent_id, is_agent=True).known
+    for item in chain.from_iterable(steps):
+        if is_known is False:
             problem = V1Problem(
                 collection=item.sources[0].collection,
                 document_id=item.sources[0].id,
@@ -223,93 +200,46 @@ def _with_stranger(stage: V1Stage, builder: ItemBuilder, options: V1Options) -> 
                 detail=f"the host no longer has agent {item.agent_id}",
             )
             item = msgspec.structs.replace(item, problems=(problem, *item.problems))
-            person = msgspec.structs.replace(person, known=None)
+            is_known = None
         yield item
 
 
 def rows_of(items: Iterable[V1Item]) -> Iterator[TargetRow]:
-    """Yield the rows of items, and one for each buffer."""
-    home: Scope | None = None
-    waiting: list[str] = []
+    """Yield the rows of items."""
     for item in items:
-        wanted, scope = wanted_of(item), target_scope(item)
-        outcome = classify_moved(item) if wanted else classify_unmoved(item)
-        yield TargetRow(
-            agent_id=item.agent_id,
-            shard=item.shard,
-            kind=item.kind,
-            type=wanted.key.type if wanted else None,
-            key=wanted.key.id if wanted else None,
-            scope=scope.key if scope is not None else None,
-            digest=wanted.digest if wanted else None,
-            origin=_origin_of(item) if wanted else None,
-            text=digest_of_text(text_of(wanted.memory)) if wanted and wanted.memory else None,
-            outcome=outcome,
-            reason=item.reason,
-            item=item,
-        )
-        # Episodes belong to sessions, which are not consolidated: their buffers have no order.
-        if isinstance(item.target, V1Reflection) and item.kind == "reflection":
-            if scope != home:
-                yield from _buffer_row(home, waiting)
-                home, waiting = scope, []
-            if not item.target.reflection.absorbed:
-                waiting.append(item.target.reflection.id)
-    yield from _buffer_row(home, waiting)
+        memory = item.memory
+        row = TargetRow(item, item.agent_id, item.shard, item.kind, item.outcome, item.reason)
+        if memory is not None:
+            # No log entry has the origin of a text with older ones.
+            origin = f"older texts {reason_of(item)}" if item.earlier else reason_of(item)
+            row = row._replace(
+                type=key_of_item(item).type,
+                key=key_of_item(item).id,
+                scope=memory.home.key,
+                digest=digest_of(memory),
+                origin=origin_digest(origin),
+                text=digest_of_text(text_of(memory)),
+            )
+        elif item.switch is not None:
+            row = row._replace(
+                type=SWITCH,
+                key=item.agent_id,
+                digest=int(item.switch),
+                origin=origin_digest(reason_of(item)),
+            )
+        yield row
 
 
-def _buffer_row(scope: Scope | None, ids: Sequence[str]) -> Iterator[TargetRow]:
-    if scope is not None and ids:
-        ordered = digest_of_ids(ids)
-        yield TargetRow(
-            agent_id=scope.agent_id,
-            shard=None,
-            kind="buffer",
-            type="buffer",
-            key=scope.key,
-            scope=None,
-            digest=ordered,
-            origin=None,
-            text=None,
-            outcome="",
-            reason="",
-            item=None,
-        )
-
-
-def _origin_of(item: V1Item) -> int:
-    """Return the digest of an item's documents; no entry has that of a text with older ones."""
-    origin = origin_of(item.sources)
-    is_long = isinstance(item.target, V1Text) and item.target.earlier
-    return origin_digest(f"older texts {origin}" if is_long else origin)
-
-
-def origin_digest(reason: str) -> int:
-    """Return the digest of the documents that a reason begins with."""
-    return digest(reason.partition(";")[0].encode("utf-8", "surrogatepass"))
-
-
-def _agent_ids(
-    stage: V1Stage, location: str, names: Sequence[str], find_agent: FindAgent | None
-) -> tuple[str, ...]:
-    """Return the IDs of agents given by username, ID or ID prefix."""
-    return tuple(
-        dict.fromkeys(
-            name.lower()
-            if is_id(name.lower())
-            else _agent_id(list(stage.agent_accounts()), location, name, find_agent)
-            for name in names
-        )
-    )
-
-
-def _agent_id(
-    accounts: Sequence[V1Account], location: str, name: str, find_agent: FindAgent | None
+def _find_agent(
+    stage: SqliteV1Stage, source: V1Source, name: str, find_agent: FindAgent | None
 ) -> str:
-    """Return the ID of the agent with this name in the source, else in the store."""
+    """Return the ID of an agent, given by it, or by username or prefix, in the source or store."""
     folded = name.casefold()
+    if is_id(folded):
+        return folded
+    accounts = list(stage.agent_accounts())
     matches: tuple[Callable[[V1Account], bool], ...] = (
-        lambda each: each.username == name and not each.deleted,
+        lambda each: each.username == name and bool(each.known),
         lambda each: each.username.casefold() == folded,
         lambda each: len(name) >= MIN_PREFIX and each.id.startswith(folded),
     )
@@ -327,7 +257,7 @@ def _agent_id(
     named = sorted(filter(None, (each.username for each in accounts)))
     names = f"agents of the source: {join_names(named)}; " if named else ""
     raise NotFoundError(
-        f"no agent {name!r} in {location} or in this store",
+        f"no agent {name!r} in {source.location} or in this store",
         hint=f"{names}--agent also accepts the agent_id of the source's documents",
     )
 
@@ -341,28 +271,16 @@ def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[
     progress(done, done)
 
 
-def person_of(stage: V1Stage, person_id: str, *, is_agent: bool) -> V1Person:
-    """Return an agent or user by ID."""
+def find_person(stage: SqliteV1Stage, person_id: str, *, is_agent: bool) -> V1Account:
+    """Return an agent or user by ID, also if the source does not know it."""
     account = stage.account(person_id)
-    if account is not None and account.is_agent is not is_agent:
-        account = None
-    known = None
-    if stage.has_accounts(agents=is_agent):
-        known = account is not None and not account.deleted
-    if account is None:
-        return V1Person(id=person_id, known=known)
-    return V1Person(
-        id=person_id,
-        username=account.username or None,
-        name=account.name or None,
-        owner=account.owner or None,
-        known=known,
-        persona=account.persona or None,
-        user_memory_enabled=account.user_memory_enabled,
-    )
+    if account is None or account.is_agent is not is_agent:
+        known = False if stage.has_accounts(agents=is_agent) else None
+        return V1Account(id=person_id, is_agent=is_agent, known=known)
+    return msgspec.structs.replace(account, id=person_id, eden_user_id="")
 
 
-def is_of(stage: V1Stage, source: V1Source, runs: Sequence[MigrationRun]) -> bool:
+def is_of(stage: SqliteV1Stage, source: V1Source, runs: Sequence[MigrationRun]) -> bool:
     """Return whether a complete stage has what an unfinished run read from a source."""
     about = msgspec.msgpack.decode(stage.note, type=PlanNote)
     return about.fingerprint == source.fingerprint() and any(
@@ -376,36 +294,26 @@ class StagedPlan:
     ``keep`` keeps the stage for the next process when the plan is closed. Blocks. Not thread-safe.
     """
 
-    def __init__(self, stage: V1Stage) -> None:
+    def __init__(self, stage: SqliteV1Stage) -> None:
         self.stage = stage
         self.about = msgspec.msgpack.decode(stage.note, type=PlanNote)
-        self.location = self.about.location
         self.options = self.about.options
-        self.incomplete = self.about.incomplete
-        self.totals = self.about.totals
-        self.item_total = self.about.item_total
-        self.fates = self.about.fates
         self.keep = False
 
-    def agents(self) -> list[V1Person]:
+    def agents(self) -> list[V1Account]:
         """Return the agents, in the order of their items."""
-        return [person_of(self.stage, agent, is_agent=True) for agent in self.about.agents]
+        return [find_person(self.stage, agent, is_agent=True) for agent in self.about.agents]
 
-    def users(self) -> Iterator[V1Person]:
+    def users(self) -> Iterator[V1Account]:
         """Yield users with a text or named by memory, each once, with their other accounts."""
         stage = self.stage
         unused = self.options.provenance or self.options.episodes == "keep"
         for user_id in stage.user_ids(self.about.agents, unused=unused):
             accounts = stage.accounts_of(user_id)
             if all(account.id != user_id for account in accounts):
-                yield V1Person(id=user_id, known=person_of(stage, user_id, is_agent=False).known)
-            for account in sorted(accounts, key=lambda each: each.id != user_id):
-                yield V1Person(
-                    id=account.id,
-                    username=account.username or None,
-                    known=not account.deleted,
-                    eden_user_id=account.memory_id if account.memory_id != account.id else None,
-                )
+                known = find_person(stage, user_id, is_agent=False).known
+                yield V1Account(id=user_id, known=known)
+            yield from sorted(accounts, key=lambda each: each.id != user_id)
 
     def items(self, outcome: str = "") -> Iterator[V1Item]:
         """Yield all items; every document of v1 is among the sources of at least one.
@@ -420,24 +328,16 @@ class StagedPlan:
         for raw in self.stage.problems():
             yield msgspec.msgpack.decode(raw, type=V1Problem)
 
-    def count_problems(self) -> dict[str, int]:
-        """Count the problems of all documents by kind."""
-        return self.stage.count_problems()
-
-    def source_text(self, ref: V1Ref) -> str | None:
-        """Return the text of a v1 document, or None if the document is missing."""
+    def source_text(self, ref: V1Ref) -> str:
+        """Return the text of a v1 document; empty if it is unreadable."""
         staged = self.stage.find(ref)
-        return None if staged is None or staged.document is None else staged.document.content
+        return "" if staged is None or staged.document is None else staged.document.content
 
     def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
         """Return those of these v1 memories that are no longer pending for the item's text."""
-        scope = target_scope(item)
-        assert scope is not None
-        key = {ScopeKind.USER: f"user/{scope.owner}", ScopeKind.AGENT: "agent"}.get(scope.kind)
-        if key is None:
-            own = item.sources[0].id
-            key = f"shard/{own if is_id(own) else derived_id('v1', SHARDS, own)}"
-        return self.stage.find_unlisted(item.agent_id, key, memory_ids)
+        assert item.scope is not None
+        scope = stage_key(item.scope) or shard_key(item.sources[0].id)
+        return self.stage.find_unlisted(item.agent_id, scope, memory_ids)
 
     def close(self) -> None:
         """Remove the stage, unless it is kept."""
@@ -453,3 +353,8 @@ class StagedPlan:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def stage_key(scope: Scope) -> str | None:
+    """Return the key of a scope in the stage; None for a shard, which has an ID there."""
+    return {ScopeKind.USER: f"user/{scope.owner}", ScopeKind.AGENT: "agent"}.get(scope.kind)

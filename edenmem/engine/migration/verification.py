@@ -1,49 +1,48 @@
 """Compare a store with the source of a run: every v1 document, and everything else in the store.
 
 Targets that store and log both have unchanged are found by the stage. All others are examined one
-by one: a changed document is correct only if the log explains, entry by entry, the change from what
-the run wrote. Memory that v1 does not have must be in the log too, or be written by the platform.
+by one: a changed document is correct only if its latest log entry left it as it is. Memory that v1
+does not have must be in the log too, or be written by the platform.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from edenmem.engine.history.trails import Trails, differing, fields_of, read_after
-from edenmem.engine.migration.comparison import KINDS, load_found, load_written, read_memory
-from edenmem.engine.migration.deciding import (
-    Base,
-    Bases,
-    Decider,
-    Decision,
-    Stored,
+from edenmem.engine.migration.comparison import (
+    KINDS,
+    State,
+    States,
+    contradicts,
+    load_found,
+    load_written,
+    read_after,
+    read_memory,
     written_by,
 )
+from edenmem.engine.migration.deciding import Decider, Decision
 from edenmem.engine.migration.items import (
     SWITCH,
+    UNCOMPARED,
     Forgotten,
     Key,
-    Memory,
-    Outcome,
-    classify_moved,
+    differing,
     digest_of,
     digest_of_text,
     format_sources,
     key_of,
     key_of_item,
+    read_sources,
     reason_of,
-    target_scope,
     text_of,
-    uncompared,
-    wanted_of,
 )
 from edenmem.engine.migration.people import describe_agent, describe_user, has_own_accounts
-from edenmem.engine.migration.reports import Difference, Verification
-from edenmem.engine.migration.source import StagedPlan, stage_outcomes
+from edenmem.engine.migration.reports import Difference, DifferenceKind, Verification
+from edenmem.engine.migration.source import StagedPlan
 from edenmem.errors import ConflictError, DocumentDamaged
 from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AuditEntry
@@ -51,15 +50,10 @@ from edenmem.models.forgetting import Subject
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.models.migration import (
-    TAKEN_BACK,
-    UNFINISHED,
-    MigrationRun,
-    RunState,
-    find_successor,
-)
+from edenmem.models.migration import UNFINISHED, MigrationRun, RunState, find_successor
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.v1 import V1Item, V1Person, V1Text, V1Toggles
+from edenmem.models.v1 import Memory, Outcome, V1Item
+from edenmem.models.v1_documents import V1Account
 from edenmem.store.protocol.store import Store, batched
 
 #: Number of accounts compared together.
@@ -68,11 +62,18 @@ _BATCH = 500
 _NAMED = 1000
 #: Maximum number of characters of a text shown in a difference.
 _LONGEST = 160
+_NOTHING = frozenset[str]()
 _AGENT_SWITCH = frozenset({"agent_memory_enabled"})
+_BUT_SWITCH = frozenset(Agent.__struct_fields__) - _AGENT_SWITCH
 _NO_REASON = "the log does not explain this"
 _AGAIN = "run 'edenmem migrate v1' again"
-#: Key in the counts for items reverted by a rollback or undo, and for those that differ.
+#: Outcomes of items reverted by a rollback or undo, and of those that differ.
 _TAKEN_BACK, _DIFFERS = "taken_back", "differs"
+#: Errors of a document that cannot be read.
+UNREADABLE = (DocumentDamaged, msgspec.MsgspecError, ValueError)
+
+#: Consolidation marks of a reflection: absorbed, time, text.
+_Marks = tuple[bool, datetime | None, str | None]
 
 
 class Finding(NamedTuple):
@@ -107,9 +108,8 @@ def verify(
         ConflictError: the run was rolled back.
         StoreError: the database cannot be used.
     """
-    if run.state in TAKEN_BACK:
-        how = "undone" if run.state is RunState.UNDONE else "rolled back"
-        raise ConflictError(f"run {run.id} was {how}: nothing to verify")
+    if run.state is RunState.ROLLED_BACK:
+        raise ConflictError(f"run {run.id} was rolled back: nothing to verify")
     if not is_loaded:
         load_found(store, plan, progress)
     check = _Check(store, plan, run, [] if findings is None else findings)
@@ -133,36 +133,33 @@ class _Check:
         self._runs = store.migrations.migration_runs()
         self._run_ids = {each.id for each in self._runs}
         self._undo_runs = {id for each in self._runs for id in each.undo_runs}
-        forgettings = store.erasure.forgettings()
-        self._forgotten = Forgotten(forgettings)
-        self._trails = Trails(store, has_forgotten=bool(forgettings))
-        self._bases = Bases(store, self._run_ids, self._trails.unreadable)
+        self._forgotten = Forgotten(store.erasure.forgettings())
+        self._unreadable = set[str]()
+        agents = {each.id: store.host.agent(each.id) for each in plan.agents()}
+        known = {id: agent for id, agent in agents.items() if agent is not None}
+        self._states = States(store, self._run_ids, known, self._unreadable)
         self._decider = Decider(
             run.options.get("on_conflict", "keep"),
             utc_now(),
             lambda scope, at: 0,
             lambda item: (),
         )
-        self._agents: dict[str, Agent] = {}
-        for person in plan.agents():
-            if (agent := store.host.agent(person.id)) is not None:
-                self._agents[person.id] = agent
+        self._marks: dict[Scope, dict[str, tuple[datetime, _Marks]]] = {}
         self._named: list[Difference] = []
-        self._counts: Counter[str] = Counter()
         self._differing = self._changed = self._kept = self._of_platform = 0
-        unreadable = self._trails.unreadable
-        load_written(store, plan, sorted(self._run_ids), unreadable)
+        load_written(store, plan, sorted(self._run_ids), self._unreadable)
 
     def result(self) -> Verification:
         """Return the verification."""
         order = [*Outcome, _TAKEN_BACK, _DIFFERS]
         successor = find_successor(self._run, self._runs)
-        counts = Counter(stage_outcomes(self._stage))
+        counts = self._stage.outcomes()
+        about = self._plan.about
         return Verification(
             run_id=self._run.id,
             superseded_by=None if successor is None else successor.id,
-            documents=sum(self._plan.totals.values()),
-            seen=sum(self._plan.fates.values()),
+            documents=sum(about.totals.values()),
+            seen=sum(about.fates.values()),
             counts={str(each): counts[each] for each in order if counts[each]},
             changed=self._changed,
             taken_back=counts[_TAKEN_BACK],
@@ -170,8 +167,8 @@ class _Check:
             platform=self._of_platform,
             differing=self._differing,
             differences=tuple(self._named),
-            incomplete=() if self._run.incomplete_accepted else tuple(self._plan.incomplete),
-            unreadable=len(self._trails.unreadable),
+            incomplete=() if self._run.incomplete_accepted else about.incomplete,
+            unreadable=len(self._unreadable),
             unfinished=self._run.state in UNFINISHED,
         )
 
@@ -182,109 +179,79 @@ class _Check:
         self._stage.set_outcomes(())
         done = 0
         for page in self._stage.unproven():
-            outcomes = self._examine(page)
-            self._stage.set_outcomes(outcomes)
+            self._stage.set_outcomes(self._examine(page))
             done += len(page)
             progress(done)
 
     def _examine(self, page: Sequence[tuple[int, V1Item]]) -> list[tuple[int, str]]:
         items = [self._forgotten.without_users(item) for _, item in page]
         try:
-            stored = Stored(self._store, items, self._agents)
-        except (DocumentDamaged, msgspec.MsgspecError, ValueError) as error:
+            states = self._states.load(items)
+        except UNREADABLE as error:
             if len(page) > 1:
                 return [found for pair in page for found in self._examine([pair])]
-            self._report(items[0], None, None, f"it cannot be read: {error}")
+            self._report(items[0], None, f"it cannot be read: {error}")
             return [(page[0][0], _DIFFERS)]
-        self._bases.load(items)
         return [
-            (number, self._judge(item, stored.find(item)))
-            for (number, _), item in zip(page, items, strict=True)
+            (number, self._judge(state)) for (number, _), state in zip(page, states, strict=True)
         ]
 
-    def _judge(self, item: V1Item, now: Any) -> str:
+    def _judge(self, state: State) -> str:
         """Return the outcome of one item, and report it if it differs."""
+        item, now = state.item, state.now
         if self._forgotten.has(item):
             self._kept += 1
             return Outcome.LEFT_BEHIND
-        key = key_of_item(item)
-        base, entries = self._bases.of(key), self._bases.entries(key)[::-1]
-        if isinstance(now, Fact) and now.id != key.id:  # another fact with the same text
-            entries = self._trails.entries(key.type, now.id)
-        decision = self._decider.decide(item, now, base, self._bases.is_switched(item))
-        why, wanted = self._find_fault(item, now, base, entries, decision)
+        if isinstance(now, Fact) and now.id != key_of_item(item).id:  # with the same text
+            key = key_of(now)
+            state = msgspec.structs.replace(state, entries=self._states.entries([key])[key])
+        decision = self._decider.decide(state)
+        why, wanted = self._find_fault(state, decision)
         if why:
-            self._report(item, now, wanted, why, entries)
+            self._report(item, now, why, wanted, state.entries)
             return _DIFFERS
-        if (lost := self._find_lost(item, now)) is not None:
-            self._report_lost(item, lost)
+        if self._report_lost(state):
             return _DIFFERS
-        if base is None and decision.changes:  # undone since
-            is_run = entries[-1].actor.run_id in self._undo_runs
+        if not state.written and decision.changes:  # undone since
+            is_run = state.entries[-1].actor.run_id in self._undo_runs
             self._changed += not is_run
-            return _TAKEN_BACK if is_run else classify_moved(item)
+            return _TAKEN_BACK if is_run else item.outcome
         if decision.outcome is Outcome.KEPT:
             self._kept += 1
             return Outcome.KEPT
-        if base is None:
-            return Outcome.ALREADY
-        return self._name_outcome(item, now, base, entries)
+        return self._name_outcome(state) if state.written else Outcome.ALREADY
 
-    def _find_fault(
-        self,
-        item: V1Item,
-        now: Any,
-        base: Base | None,
-        entries: Sequence[AuditEntry],
-        decision: Decision,
-    ) -> tuple[str, Memory | Agent | None]:
+    def _find_fault(self, state: State, decision: Decision) -> tuple[str, Memory | Agent | None]:
         """Return why an item differs, or "", and what belongs in its place."""
-        own = _wanted(item)
+        now, entries, own = state.now, state.entries, state.item.memory
         if any(contradicts(entry, self._run_ids) for entry in entries):
             return "its log entry contradicts itself", own
         if isinstance(now, Memory) and not self._is_found(now):
             return "queries do not find it: a field has the wrong type", own
-        is_switch = isinstance(item.target, V1Toggles)
-        without = _BUT_SWITCH if is_switch else frozenset[str]()
-        if base is not None:
-            if not base.sources:
+        without = _BUT_SWITCH if own is None else _NOTHING
+        if state.written:
+            last = state.written[-1]
+            if not read_sources(last.reason):
                 return "its log entry does not name a document of v1", own
-            if base.document is None and not self._trails.is_emptied(base.entry):
+            if state.base is None and not self._is_emptied(last):
                 return "its log entry is empty", own
-            if not self._trails.leads(entries, base.entry, now, without):
-                last = read_after(entries[-1])
-                return _NO_REASON, self._marked(last, now, base, entries, without)
+            if not self._explains(entries, now, without):
+                return _NO_REASON, self._after(entries[-1])
             return (f"v1 has changed; {_AGAIN}", None) if decision.changes else ("", None)
-        written = written_by(entries, self._run_ids)
-        if written and self._trails.leads(entries, written[-1], now, without):
+        if written_by(entries, self._run_ids) and self._explains(entries, now, without):
             return "", None  # undone since
         if decision.changes:
-            is_noted = is_switch and now is not None
-            return f"it was not migrated; {_AGAIN}", None if is_noted else own
-        if now is None or is_switch:
+            return f"it was not migrated; {_AGAIN}", own
+        if now is None or own is None:
             return "", None  # the host does not know the agent
-        if self._trails.leads(entries, entries[0], now) if entries else self._is_platforms(now):
+        if self._explains(entries, now) if entries else self._is_platforms(now):
             return "", None
-        is_same = digest_of(now) == digest_of(own) if isinstance(own, Memory) else False
-        return _NO_REASON, own if is_same else None
+        return _NO_REASON, own if digest_of(now) == digest_of(own) else None
 
     def _is_found(self, now: Memory) -> bool:
         """Return whether queries of readers find a document; a blank text is none."""
         is_blank = isinstance(now, Consolidation) and not text_of(now)
         return is_blank or self._stage.has_found(*key_of(now))
-
-    def _marked(
-        self,
-        last: Any,
-        now: Any,
-        base: Base,
-        entries: Sequence[AuditEntry],
-        without: frozenset[str],
-    ) -> Memory | Agent | None:
-        """Return the last state in the log; a reflection with its marks of consolidation."""
-        if isinstance(last, Reflection):
-            return self._trails.with_marks(last, entries[-1].at)
-        return last if isinstance(last, Memory | Agent) else None
 
     def _is_platforms(self, now: Memory) -> bool:
         """Return whether the platform, which keeps no log, may have written a document."""
@@ -292,53 +259,115 @@ class _Check:
             return False
         return now.updated_at is None if isinstance(now, Consolidation) else True
 
-    def _name_outcome(
-        self, item: V1Item, now: Any, base: Base, entries: Sequence[AuditEntry]
-    ) -> str:
+    def _name_outcome(self, state: State) -> str:
         """Return the outcome of an item whose state the log explains."""
-        wanted, last = wanted_of(item), entries[-1]
-        assert wanted is not None
+        item, now, last = state.item, state.now, state.entries[-1]
+        memory = item.memory
         if isinstance(now, Agent):
-            is_same = now.agent_memory_enabled == bool(wanted.digest)
+            is_same = now.agent_memory_enabled is item.switch
         else:
-            is_same = now is not None and digest_of(now) == wanted.digest
-        is_text = now is not None and text_of(now) == text_of(wanted.memory)
+            is_same = now is not None and memory is not None and digest_of(now) == digest_of(memory)
+        is_text = now is not None and text_of(now) == text_of(memory)
         if not is_same and not is_text and last.undoes and last.actor.run_id in self._undo_runs:
             return _TAKEN_BACK
-        later = (each for each in entries if each.at >= base.entry.at)
+        later = (each for each in state.entries if each.at >= state.written[-1].at)
         is_own = all(each.actor.run_id in self._run_ids for each in later)
-        is_remarked = isinstance(now, Reflection) and now.absorbed is not base.document.absorbed
+        is_remarked = isinstance(now, Reflection) and now.absorbed is not state.base.absorbed
         self._changed += not is_same and (not is_own or now is None or is_remarked)
-        return classify_moved(item)
+        return item.outcome
 
-    def _find_lost(self, item: V1Item, now: Any) -> str | None:
-        """Return a text that is missing from the history: the current one, or an older one."""
-        if not isinstance(item.target, V1Text):
-            return None
-        scope, earlier = item.target.scope, item.target.earlier
-        if self._trails.has_emptied(self._bases.entries(Key("consolidation", scope.key))):
-            return None
-        if isinstance(now, Consolidation) and now.version and not self._is_platform_text(now):
+    # -- the log -----------------------------------------------------------------------------
+
+    def _explains(
+        self, entries: Sequence[AuditEntry], now: Any, without: frozenset[str] = _NOTHING
+    ) -> bool:
+        """Return whether the latest entry left a document as it is.
+
+        The log may not keep the order of entries of the same time.
+        """
+        latest = (each for each in entries if each.at == entries[-1].at)
+        return any(self._left(entry, now, without) for entry in latest)
+
+    def _left(self, entry: AuditEntry, now: Any, without: frozenset[str]) -> bool:
+        if self._is_emptied(entry):
+            return True
+        state = self._after(entry)
+        if state is None or now is None:
+            return entry.after is None and now is None
+        return not differing(state, now, without)
+
+    def _is_emptied(self, entry: AuditEntry) -> bool:
+        """Return whether a forgetting emptied an entry."""
+        return bool(self._forgotten.ids) and entry.before is None and entry.after is None
+
+    def _after(self, entry: AuditEntry) -> Any:
+        """Return the document after an entry, with the marks of later consolidations."""
+        state = read_after(entry)
+        if not isinstance(state, Reflection):
+            return state
+        at, marks = self._marked_in(state.home).get(state.id, (None, None))
+        if at is None or marks is None or at < entry.at:
+            return state
+        absorbed, absorbed_at, into = marks
+        return msgspec.structs.replace(
+            state, absorbed=absorbed, absorbed_at=absorbed_at, consolidated_into=into
+        )
+
+    def _marked_in(self, scope: Scope) -> dict[str, tuple[datetime, _Marks]]:
+        """Map reflection IDs to the time of their last absorption or release, and their marks."""
+        if scope not in self._marks:
+            found: dict[str, tuple[datetime, _Marks]] = {}
+            actions = ("write_consolidation", "revert_consolidation")
+            log = self._store.log
+            for entry in log.audit(scope=scope, actions=actions, unreadable=self._unreadable):
+                text = read_after(entry)
+                if not isinstance(text, Consolidation):
+                    continue
+                marks: _Marks = (False, None, None)
+                moved = entry.released_ids
+                if entry.action == "write_consolidation":
+                    marks, moved = (True, text.updated_at, text.id), text.absorbed_ids
+                for each in moved:
+                    found.setdefault(each, (entry.at, marks))
+            self._marks = {scope: found}  # callers go scope by scope
+        return self._marks[scope]
+
+    # -- history -----------------------------------------------------------------------------
+
+    def _report_lost(self, state: State) -> bool:
+        """Report a text that is missing from the history: the current one, or an older one."""
+        item, now = state.item, state.now
+        if item.text is None or any(map(self._is_emptied, state.entries)):
+            return False
+        scope, lost = item.text.home, None
+        is_logged = self._own_accounts or now is None or now.updated_at is not None
+        if now is not None and now.version and is_logged:
             own = digest_of_text(now.consolidated_content)
             if not self._stage.has_version(scope.key, now.version, own):
-                return now.consolidated_content
-        if not earlier or self._bases.of(Key("consolidation", scope.key)) is None:
-            return None
-        versions = self._store.history.versions("consolidation", "", scope=scope)
-        kept = {version.content.strip() for version in versions}
-        return next((each.content for each in earlier if each.content.strip() not in kept), None)
-
-    def _is_platform_text(self, now: Consolidation) -> bool:
-        return not self._own_accounts and now.updated_at is None
+                lost = now.consolidated_content
+        if lost is None and item.earlier and state.written:
+            versions = self._store.history.versions("consolidation", "", scope=scope)
+            kept = {version.content.strip() for version in versions}
+            texts = (each.content for each in item.earlier)
+            lost = next((each for each in texts if each.strip() not in kept), None)
+        if lost is None:
+            return False
+        self._add(
+            Finding(Key("history", scope.key), scope),
+            "missing",
+            f"a text is missing from the history; {_NO_REASON}",
+            source=format_sources(item.sources),
+            fields=[("history", lost, "")],
+        )
+        return True
 
     # -- buffers -----------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Check buffers, accounts and surplus memory."""
-        for key, is_v1 in self._stage.wrong_buffers():
+        for key, ids in self._stage.wrong_buffers():
             kind, agent_id, owner = (*key.split(":", 2), "")[:3]
-            scope = Scope(ScopeKind(kind), agent_id, owner)
-            self._compare_buffer(scope, self._stage.buffer(key) if is_v1 else [])
+            self._compare_buffer(Scope(ScopeKind(kind), agent_id, owner), ids.split())
         if self._own_accounts:
             self._check_people()
         for kind in KINDS:
@@ -349,11 +378,11 @@ class _Check:
         try:
             found = self._store.memory.reflections([scope], absorbed=False)
             pending = {each.id: each for each in found}
-        except (DocumentDamaged, msgspec.MsgspecError, ValueError):
+        except UNREADABLE:
             return  # reported as items
         listed = self._store.memory.buffers([scope]).get(scope, ())
         places = {id: place for place, id in enumerate(listed)}
-        error = ""
+        there = [id for id in ids if id in pending]  # the others are reported as items
         if len(places) < len(listed):
             error = "a reflection is listed twice"
         elif not pending.keys() <= places.keys():
@@ -361,27 +390,18 @@ class _Check:
         elif not places.keys() <= pending.keys():
             error = "a reflection is not pending"
         else:
-            there = [id for id in ids if id in pending]  # the others are reported as items
             order = [pending[id].formed_at for id in sorted(there, key=lambda id: places[id])]
             same = [id for id in listed if id in set(there)]
-            ties = {pending[id].formed_at for id in there}
-            if order != sorted(order) or (len(ties) < len(there) and same != there):
-                error = "the order differs from v1"
-        if error:
-            self._add(
-                Finding(Key("buffer", scope.key), scope),
-                Difference(
-                    kind="order",
-                    target_type="buffer",
-                    target_id="",
-                    scope=scope.key,
-                    source="",
-                    field="unabsorbed_ids",
-                    expected=_cut(", ".join(ids)),
-                    found=_cut(", ".join(listed)),
-                    reason=f"invalid buffer of reflections: {error}",
-                ),
-            )
+            is_tied = len({pending[id].formed_at for id in there}) < len(there)
+            if order == sorted(order) and (same == there or not is_tied):
+                return
+            error = "the order differs from v1"
+        self._add(
+            Finding(Key("buffer", scope.key), scope),
+            "order",
+            f"invalid buffer of reflections: {error}",
+            fields=[("unabsorbed_ids", list(ids), listed)],
+        )
 
     # -- people ------------------------------------------------------------------------------
 
@@ -390,44 +410,35 @@ class _Check:
         host, forgotten = self._store.host, self._forgotten.ids
         for person in self._plan.agents():
             if Subject(kind="agent", agent_id=person.id).id not in forgotten:
-                self._check_account(SWITCH, person, host.agent(person.id))
+                self._check_account(person, host.agent(person.id))
         for people in batched(self._plan.users(), _BATCH):
             users = host.users_by_ids([person.id for person in people])
             for person in people:
                 if Subject(kind="user", owner=person.id).id not in forgotten:
-                    self._check_account("user", person, users.get(person.id))
+                    self._check_account(person, users.get(person.id))
 
-    def _check_account(self, kind: str, person: V1Person, found: Agent | User | None) -> None:
+    def _check_account(self, person: V1Account, found: Agent | User | None) -> None:
         """Compare an account with the one that a run added, if any."""
-        is_switched = kind == SWITCH and self._stage.has_target(SWITCH, person.id)
+        is_switched = person.is_agent and self._stage.has_target(SWITCH, person.id)
         without = _AGENT_SWITCH if is_switched else _NOTHING  # compared as an item
-        expected = describe_agent(person) if kind == SWITCH else describe_user(person)
+        expected = describe_agent(person) if person.is_agent else describe_user(person)
         if found is not None and not differing(expected, found, without):
             return
-        entries = self._trails.entries(kind, person.id)
-        made = [each for each in entries if each.before is None and each.after is not None]
-        ours = [each for each in made if each.actor.run_id in self._run_ids]
-        if not ours or self._trails.leads(entries, ours[-1], found, without):
+        key = Key(SWITCH if person.is_agent else "user", person.id)
+        entries = self._states.entries([key])[key]
+        if not any(
+            each.actor.run_id in self._run_ids and each.before is None and each.after is not None
+            for each in entries
+        ) or self._explains(entries, found, without):
             return
         wanted = read_after(entries[-1])
-        scope = Scope.agent(person.id) if kind == SWITCH else None
         pairs = [] if wanted is None or found is None else differing(wanted, found, without)
         self._add(
-            Finding(Key(kind, person.id), scope),
-            *(
-                Difference(
-                    kind="changed" if found is not None else "missing",
-                    target_type=kind,
-                    target_id=person.id,
-                    scope=scope.key if scope else "",
-                    source="",
-                    field=field,
-                    expected=_show(want),
-                    found=_show(have),
-                    reason=_NO_REASON,
-                )
-                for field, want, have in pairs or [("", person.username, None)]
-            ),
+            Finding(key, Scope.agent(person.id) if person.is_agent else None),
+            "changed" if found is not None else "missing",
+            _NO_REASON,
+            id=person.id,
+            fields=pairs or [("", person.username, None)],
         )
 
     # -- surplus -------------------------------------------------------------------------------
@@ -435,34 +446,27 @@ class _Check:
     def _check_surplus(self, kind: RecordKind) -> None:
         """Check memory that v1 does not have: it must be in the log, or the platform's."""
         for ids in self._stage.surplus(kind):
-            bases = Bases(self._store, self._run_ids, self._trails.unreadable)
-            bases.load_ids([Key(kind, id) for id in ids])
+            entries = self._states.entries([Key(kind, id) for id in ids])
             unknown = []
             for model in self._read(kind, ids):
-                last = next(iter(bases.entries(Key(kind, model.id))), None)
-                is_logged = last is not None and last.after is not None
-                if not (is_logged and last is not None and last.scope == model.home):
-                    unknown.append(model)
-            platform = self._find_platforms(unknown)
+                own = entries[Key(kind, model.id)]
+                is_logged = bool(own) and own[-1].after is not None
+                if not is_logged or own[-1].scope != model.home:
+                    unknown.append((model, self._describe(model)))
+            platform = self._find_platforms([model for model, what in unknown if what == "extra"])
             self._of_platform += len(platform)
-            for model in unknown:
+            for model, what in unknown:
                 if model.id not in platform:
-                    self._report_surplus(kind, model)
+                    self._add(
+                        Finding(Key(kind, model.id), model.home),
+                        what,
+                        f"{_SURPLUS[what]}, and the log does not explain its origin",
+                        id=model.id,
+                        fields=[("", "", text_of(model))],
+                    )
         for key in self._stage.repeated(kind):
-            self._add(
-                Finding(Key(kind, key), None),
-                Difference(
-                    kind="duplicate",
-                    target_type=kind,
-                    target_id="",
-                    scope=key,
-                    source="",
-                    field="",
-                    expected="",
-                    found="",
-                    reason="several documents of one scope",
-                ),
-            )
+            finding = Finding(Key(kind, key), None)
+            self._add(finding, "duplicate", "several documents of one scope")
 
     def _read(self, kind: RecordKind, ids: Sequence[str]) -> Iterator[Memory]:
         memory = self._store.memory
@@ -471,20 +475,18 @@ class _Check:
         elif kind is RecordKind.FACT:
             yield from filter(None, map(memory.fact, ids))
         else:
-            wanted = set(ids)
             for model in read_memory(self._store, self._plan.about.agents, (kind,)):
-                blank = isinstance(model, Consolidation) and not model.consolidated_content.strip()
-                if model.id in wanted and not blank:
+                is_blank = isinstance(model, Consolidation) and not text_of(model)
+                if isinstance(model, Memory) and model.id in ids and not is_blank:
                     yield model
 
-    def _find_platforms(self, unknown: Sequence[Memory]) -> set[str]:
+    def _find_platforms(self, new: Sequence[Memory]) -> set[str]:
         """Return the IDs of memories written by the platform, which keeps no log.
 
         They are new to v1, and their conversations are in the store.
         """
         if self._own_accounts:
             return set()
-        new = [model for model in unknown if self._describe(model) == "extra"]
         items = [model for model in new if isinstance(model, Fact | Reflection)]
         present = self._store.walk.present
         sessions = present("session", [each.session_id for each in items if each.session_id])
@@ -513,138 +515,86 @@ class _Check:
             return "duplicate"
         return "copy" if places else "extra"
 
-    def _report_surplus(self, kind: RecordKind, model: Memory) -> None:
-        what = self._describe(model)
-        reason = {
-            "duplicate": "duplicate in its scope",
-            "copy": "in v1 only in another scope",
-            "extra": "not in v1",
-        }[what]
-        self._add(
-            Finding(Key(kind, model.id), model.home),
-            Difference(
-                kind=what,
-                target_type=kind,
-                target_id=model.id,
-                scope=model.home.key,
-                source="",
-                field="",
-                expected="",
-                found=_cut(text_of(model)),
-                reason=f"{reason}, and the log does not explain its origin",
-            ),
-        )
-
     # -- reporting -----------------------------------------------------------------------------
 
     def _report(
         self,
         item: V1Item,
         now: Any,
-        wanted: Memory | Agent | None,
-        reason: str,
+        why: str,
+        wanted: Memory | Agent | None = None,
         entries: Sequence[AuditEntry] = (),
     ) -> None:
         """Report how an item differs from v1, or from the last log entry."""
-        key, scope = key_of_item(item), target_scope(item)
-        expected = wanted or _wanted(item)
-        common = {
-            "target_type": key.type,
-            "target_id": getattr(now, "id", "") or (key.id if scope is None else ""),
-            "scope": scope.key if scope else Scope.agent(item.agent_id).key,
-            "source": format_sources(item.sources),
-            "reason": reason,
-        }
-        named = []
+        key, expected = key_of_item(item), wanted or item.memory
+        fields: list[tuple[str, Any, Any]] = []
         if now is None:
-            gone = f"{'removed' if entries else 'missing'}, and {reason}"
-            more = {**common, "reason": gone if reason == _NO_REASON else reason}
-            text = _cut(text_of(expected))
-            named = [Difference(kind="missing", field="", expected=text, found="", **more)]
+            fields = [("", text_of(expected), "")]
+            if why == _NO_REASON:
+                why = f"{'removed' if entries else 'missing'}, and {why}"
         elif isinstance(now, Agent):
-            on = item.target.agent_memory_enabled if isinstance(item.target, V1Toggles) else None
-            shown = {"expected": _show(on), "found": _show(now.agent_memory_enabled)}
-            named = [Difference(kind="changed", field="agent_memory_enabled", **shown, **common)]
-        elif isinstance(expected, Memory) and type(expected) is type(now):
-            without = uncompared(now) - ({"version"} if entries else set())
-            named = [
+            fields = [("agent_memory_enabled", item.switch, now.agent_memory_enabled)]
+        elif expected is not None and type(expected) is type(now):
+            without = UNCOMPARED[type(now)] - ({"version"} if entries else set())
+            fields = differing(expected, now, without)
+        self._add(
+            Finding(key, item.scope, wanted, reason_of(item)),
+            "changed" if now is not None else "missing",
+            why,
+            id=getattr(now, "id", "") or (key.id if item.scope is None else ""),
+            scope=item.scope or Scope.agent(item.agent_id),
+            source=format_sources(item.sources),
+            fields=fields,
+        )
+
+    def _add(
+        self,
+        finding: Finding,
+        kind: DifferenceKind,
+        reason: str,
+        *,
+        id: str = "",
+        scope: Scope | None = None,
+        source: str = "",
+        fields: Sequence[tuple[str, Any, Any]] = (),
+    ) -> None:
+        """Add a finding, with a difference for each field: name, expected and actual value."""
+        self._differing += 1
+        self._findings.append(finding)
+        scope = scope or finding.scope
+        for field, want, have in (fields or [("", "", "")])[: _NAMED - len(self._named)]:
+            self._named.append(
                 Difference(
-                    kind="changed",
+                    kind=kind,
+                    target_type=finding.key.type,
+                    target_id=id,
+                    scope=scope.key if scope else ("" if id else finding.key.id),
+                    source=source,
                     field=field,
                     expected=_show(want, have),
                     found=_show(have, want),
-                    **common,
+                    reason=reason,
                 )
-                for field, want, have in differing(expected, now, without)
-            ]
-        blank = Difference(kind="changed", field="", expected="", found="", **common)
-        self._add(Finding(key, scope, wanted, reason_of(item)), *(named or [blank]))
-
-    def _report_lost(self, item: V1Item, lost: str) -> None:
-        key, scope = key_of_item(item), target_scope(item)
-        assert scope is not None
-        self._add(
-            Finding(Key("history", key.id), scope),
-            Difference(
-                kind="missing",
-                target_type="history",
-                target_id="",
-                scope=scope.key,
-                source=format_sources(item.sources),
-                field="history",
-                expected=_cut(lost),
-                found="",
-                reason=f"a text is missing from the history; {_NO_REASON}",
-            ),
-        )
-
-    def _add(self, finding: Finding, *named: Difference) -> None:
-        self._differing += 1
-        self._findings.append(finding)
-        self._named += named[: max(0, _NAMED - len(self._named))]
+            )
 
 
-_NOTHING = frozenset[str]()
-_BUT_SWITCH = frozenset(fields_of(Agent)) - _AGENT_SWITCH
+#: Why surplus memory differs.
+_SURPLUS = {
+    "duplicate": "duplicate in its scope",
+    "copy": "in v1 only in another scope",
+    "extra": "not in v1",
+}
 
 
-def contradicts(entry: AuditEntry, run_ids: Collection[str]) -> bool:
-    """Return whether an entry contradicts itself: its action, its target, or what it undoes."""
-    if entry.undoes:
-        return entry.actor.run_id in run_ids
-    if entry.action.startswith("remove_"):
-        return entry.after is not None
-    state = read_after(entry)
-    if not isinstance(state, Memory):
-        return False
-    same = entry.agent_id == state.agent_id and entry.scope == state.home
-    return not same or entry.target_id != state.id
-
-
-def _wanted(item: V1Item) -> Memory | Agent | None:
-    wanted = wanted_of(item)
-    return wanted.memory if wanted is not None else None
-
-
-def _show(value: Any, other: Any = None) -> str:
+def _show(value: Any, other: Any) -> str:
     """Return a value as text; of a long text, the part around its difference from ``other``."""
-    if value is None or value == () or value == "":
+    if value is None or value == ():
         return "nothing"
-    if isinstance(value, str):
-        start = 0
-        if isinstance(other, str):
-            pairs = enumerate(zip(value, other, strict=False))
-            same = next((place for place, (a, b) in pairs if a != b), min(len(value), len(other)))
-            start = max(0, same - _LONGEST // 4)
-        return _cut(value, start)
-    if isinstance(value, tuple | list):
-        return _cut(", ".join(map(str, value)))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
-
-
-def _cut(text: str, start: int = 0) -> str:
-    shown = text[start : start + _LONGEST]
-    before = "…" if start else ""
-    return f"{before}{shown}…" if start + _LONGEST < len(text) else f"{before}{shown}"
+    text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    pairs = enumerate(zip(text, str(other), strict=False))
+    same = next((place for place, (a, b) in pairs if a != b), 0)
+    start = max(0, same - _LONGEST // 4) if len(text) > _LONGEST else 0
+    end = start + _LONGEST
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"

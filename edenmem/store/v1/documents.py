@@ -272,14 +272,15 @@ def _account(collection: str, raw: Raw, document_id: str) -> V1Account | None:
     ignored = Notes()  # damage of accounts concerns the host
     if not is_id(document_id):
         return None
+    linked = values.owner(raw.get("eden_user_id"), "eden_user_id", ignored)
     return V1Account(
         id=document_id,
-        memory_id=values.owner(raw.get("eden_user_id"), "eden_user_id", ignored) or document_id,
         is_agent=raw.get("type", collection.rstrip("s")) == "agent",
+        known=raw.get("deleted") not in (True, 1),
         username=values.text(raw.get("username"), "username", ignored),
         name=values.text(raw.get("name"), "name", ignored),
         owner=values.owner(raw.get("owner"), "owner", ignored),
-        deleted=values.flag(raw.get("deleted"), "deleted", ignored, default=False),
+        eden_user_id=linked if linked != document_id else "",
         persona=values.text(raw.get("persona"), "persona", ignored),
         user_memory_enabled=raw.get("user_memory_enabled") == 1,
     )

@@ -33,7 +33,7 @@ class _Found(NamedTuple):
 
 
 class FileSource:
-    """v1 memory in a file, or in the files of a folder; see `edenmem.store.v1.protocol.V1Source`.
+    """v1 memory in a file, or in the files of a folder; a `V1Source`.
 
     Args:
         path: The file or folder.
@@ -151,7 +151,6 @@ def _convert(file: V1File, found: _Found, canonical: Canonical) -> V1Read:
             id=bson_stream.id_in(found.kept) or found.place,
             document=None,
             notes=((V1ProblemKind.UNREADABLE, detail),),
-            raw=found.kept,
             damage=V1DamageKind.UNREADABLE,
         )
     return documents.read(

@@ -35,7 +35,7 @@ _ACCOUNT_FIELDS = (
 
 
 class LiveSource:
-    """v1 memory in a MongoDB; see `edenmem.store.v1.protocol.V1Source`.
+    """v1 memory in a MongoDB; a `V1Source`.
 
     Sends only commands that list, count and read. Documents are decoded here, so that one with
     damaged text does not end the run.
@@ -137,7 +137,6 @@ class LiveSource:
                         id=bson_stream.id_in(frame.raw) or f"@{place}",
                         document=None,
                         notes=((V1ProblemKind.UNREADABLE, str(error)),),
-                        raw=frame.raw,
                         damage=V1DamageKind.UNREADABLE,
                     )
                 else:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from edenmem.errors import UsageError
 from edenmem.settings.paths import is_mongodb, parse_path
 from edenmem.settings.schema import StoreSettings
-from edenmem.store.v1.protocol import V1Source
+
+if TYPE_CHECKING:
+    from edenmem.store.v1.files import FileSource
+    from edenmem.store.v1.live import LiveSource
+
+    V1Source: TypeAlias = FileSource | LiveSource
 
 
 def open_source(

@@ -265,18 +265,6 @@ def number(value: Any, field: str, notes: Notes) -> int | None:
     return None
 
 
-def flag(value: Any, field: str, notes: Notes, *, default: bool) -> bool:
-    """Return a truth value."""
-    if isinstance(value, bool):
-        return value
-    if value is None:
-        return default
-    notes.add(Kind.WRONG_SHAPE, f"{field} is not true or false: {format_value(value)}")
-    if isinstance(value, str):
-        return value.strip().lower() not in ("", "0", "false", "no", "off")
-    return bool(value)
-
-
 def read_creation_time(document_id: str) -> datetime | None:
     """Return the creation time of a document by its ID; None if the ID has none."""
     if not is_id(document_id):

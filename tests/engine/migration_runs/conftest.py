@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 
+from edenmem.engine.history.undo import UndoOutcome
+from edenmem.engine.migration.migrations import undo_run
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.engine.migration.run import V1Runner
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.models.migration import MigrationRun
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan
 from tests.support.builders import FixedClock, make_actor, make_agent, make_user
@@ -17,6 +23,41 @@ from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 Migrate = Callable[..., MigrationReport]
+
+
+class Kept(NamedTuple):
+    """A change that an undo did not revert, and why."""
+
+    target_type: str
+    target_id: str
+    reason: str
+
+
+@dataclass
+class Reverted:
+    """What an undo of a run removed and kept, and the run afterwards."""
+
+    run: MigrationRun
+    removed: dict[str, int]
+    kept: list[Kept]
+
+
+def roll_back(runtime: Runtime, run_id: str, **options: Any) -> Reverted:
+    """Undo a run, and count its changes by target."""
+    steps = list(undo_run(runtime, run_id, **options))
+    removed = Counter(
+        "switch" if step.entry.action == "set_agent_toggles" else step.entry.target_type
+        for step in steps
+        if step.outcome in (UndoOutcome.DONE, UndoOutcome.PLANNED)
+    )
+    kept = [
+        Kept(step.entry.target_type, step.entry.target_id, step.why)
+        for step in steps
+        if step.outcome is UndoOutcome.REFUSED
+    ]
+    run = runtime.store.migrations.migration_run(run_id)
+    assert run is not None
+    return Reverted(run, dict(removed), kept)
 
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO])

@@ -10,26 +10,20 @@ import msgspec
 
 from edenmem.engine.migration.source import PlanNote, StagedPlan, rows_of
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import content_hash
+from edenmem.models.memory import Consolidation
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
     MEMORIES,
     SHARDS,
     USER_TEXTS,
-    Disposition,
+    Outcome,
     V1EarlierText,
-    V1Fact,
     V1Item,
     V1Options,
-    V1Person,
-    V1Policy,
     V1Ref,
-    V1Reflection,
-    V1Text,
-    V1Toggles,
 )
+from edenmem.models.v1_documents import V1Account
 from edenmem.store.sqlite.v1.staging import SqliteV1Stage
-from edenmem.text import word_count
 from tests.support.builders import ago, make_fact, make_policy, make_reflection
 
 KINDS = ["toggles", "policy", "text", "fact", "reflection", "episode", "leftover"]
@@ -37,33 +31,32 @@ AGENT, USER, OTHER = "a" * 24, "b" * 24, "c" * 24
 
 
 def ref(collection: str, name: str) -> V1Ref:
-    return V1Ref(collection, derived_id("document", name), content_hash(name))
+    return V1Ref(collection, derived_id("document", name))
 
 
-def item(kind: str, key: str, target: Any, **fields: Any) -> V1Item:
+def item(kind: str, key: str, **fields: Any) -> V1Item:
     """Return an item of one document; by default the agent's, and migrated."""
     own: dict[str, Any] = {
         "agent_id": AGENT,
         "sources": (ref(MEMORIES, key),),
-        "disposition": Disposition.MIGRATED,
+        "outcome": Outcome.MIGRATED,
         "reason": "",
         **fields,
     }
-    return V1Item(kind=kind, target=target, **own)
+    return V1Item(kind=kind, **own)
 
 
 def text(scope: Scope, content: str, *, version: int = 1, **fields: Any) -> V1Item:
-    target = V1Text(
-        scope=scope,
-        content=content,
+    made = Consolidation(
+        id="",
+        **scope.fields(),
+        consolidated_content=content,
         version=version,
-        last_updated_at=fields.pop("at", ago(days=90)),
-        words=word_count(content),
+        updated_at=fields.pop("at", ago(days=90)),
         word_limit=fields.pop("word_limit", 300),
-        earlier=fields.pop("earlier", ()),
     )
     sources = fields.pop("sources", (ref(USER_TEXTS, f"{scope.key}{content}"),))
-    return item("text", scope.key, target, sources=sources, **fields)
+    return item("text", scope.key, text=made, sources=sources, **fields)
 
 
 def earlier(content: str, version: int, **delta: float) -> V1EarlierText:
@@ -79,7 +72,7 @@ def fact(scope: Scope, content: str, **fields: Any) -> V1Item:
         id=derived_id("fact", scope.key, content),
         formed_at=fields.pop("at", ago(days=200)),
     )
-    return item("fact", f"{scope.key}/{content}", V1Fact(fact=made), **fields)
+    return item("fact", f"{scope.key}/{content}", fact=made, **fields)
 
 
 def reflection(scope: Scope, content: str, *, place: int = 0, **fields: Any) -> V1Item:
@@ -90,22 +83,21 @@ def reflection(scope: Scope, content: str, *, place: int = 0, **fields: Any) -> 
         formed_at=fields.pop("at", ago(days=100) + timedelta(hours=place)),
         absorbed=fields.pop("absorbed", False),
     )
-    target = V1Reflection(reflection=made, word_limit=300)
-    return item("reflection", f"{scope.key}/{place:04}", target, **fields)
+    key = f"{scope.key}/{place:04}"
+    return item("reflection", key, reflection=made, word_limit=300, **fields)
 
 
 def policy(scope: Scope, **fields: Any) -> V1Item:
     made = make_policy(scope, id=derived_id("policy", scope.key), **fields)
-    return item("policy", scope.key, V1Policy(policy=made), sources=(ref(SHARDS, scope.key),))
+    return item("policy", scope.key, policy=made, sources=(ref(SHARDS, scope.key),))
 
 
 def toggles(*, enabled: bool) -> V1Item:
-    target = V1Toggles(agent_id=AGENT, agent_memory_enabled=enabled)
-    return item("toggles", "", target, sources=(ref(SHARDS, "toggles"),))
+    return item("toggles", "", switch=enabled, sources=(ref(SHARDS, "toggles"),))
 
 
-def nothing(disposition: Disposition, name: str, reason: str) -> V1Item:
-    return item("leftover", name, None, disposition=disposition, reason=reason)
+def nothing(outcome: Outcome, name: str, reason: str) -> V1Item:
+    return item("leftover", name, outcome=outcome, reason=reason)
 
 
 class ListedPlan(StagedPlan):
@@ -116,8 +108,8 @@ class ListedPlan(StagedPlan):
         items: Sequence[V1Item],
         *,
         location: str = "a list",
-        people: Sequence[V1Person] = (),
-        accounts: Sequence[V1Person] = (),
+        people: Sequence[V1Account] = (),
+        accounts: Sequence[V1Account] = (),
         absorbed: Sequence[str] = (),
     ) -> None:
         self.listed = sorted(items, key=lambda one: KINDS.index(one.kind))
@@ -126,7 +118,7 @@ class ListedPlan(StagedPlan):
             for source in one.sources:
                 sources.setdefault(source.collection, set()).add(source)
         totals = {name: len(refs) for name, refs in sources.items()}
-        people = people or [V1Person(id=AGENT)]
+        people = people or [V1Account(id=AGENT, is_agent=True)]
         stage = SqliteV1Stage()
         stage.add_targets(rows_of(self.listed))
         stage.settle(merge=True)
@@ -149,13 +141,13 @@ class ListedPlan(StagedPlan):
         self._accounts = accounts
         self._absorbed = set(absorbed)
 
-    def agents(self) -> list[V1Person]:
+    def agents(self) -> list[V1Account]:
         return list(self._people)
 
-    def users(self) -> Iterator[V1Person]:
+    def users(self) -> Iterator[V1Account]:
         return iter(self._accounts)
 
-    def source_text(self, ref: V1Ref) -> str | None:
+    def source_text(self, ref: V1Ref) -> str:
         return f"text of {ref.collection}/{ref.id}"
 
     def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
@@ -173,12 +165,12 @@ def whole_plan() -> ListedPlan:
             toggles(enabled=True),
             policy(shard, active=False, memory_instructions="Keep lore."),
             text(user, "Anna paints.", version=7, earlier=(earlier("Old.", 3, days=300),)),
-            text(agent, "One part.\n\nAnother.", disposition=Disposition.MERGED),
+            text(agent, "One part.\n\nAnother.", outcome=Outcome.MERGED),
             fact(agent, "The harbour closes at nine."),
-            fact(shard, "The whale is made of paper.", disposition=Disposition.MERGED),
+            fact(shard, "The whale is made of paper.", outcome=Outcome.MERGED),
             *(reflection(user, f"thought {n}", place=n) for n in range(5)),
             reflection(agent, "absorbed thought", absorbed=True),
-            nothing(Disposition.LEFT_BEHIND, "episode", "episodes are left behind"),
-            nothing(Disposition.BAD, "broken", "it has no owner"),
+            nothing(Outcome.LEFT_BEHIND, "episode", "episodes are left behind"),
+            nothing(Outcome.BAD, "broken", "it has no owner"),
         ]
     )

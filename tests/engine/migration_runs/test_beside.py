@@ -51,7 +51,7 @@ def test_a_plan_is_complete_and_writes_nothing(store: Store, migrate: Migrate) -
     assert store.migrations.migration_runs() == []
     (row,) = plan.rows
     assert (row.facts, row.reflections, row.texts, row.policies) == (3, 6, 1, 1)
-    assert (row.left_behind, row.bad, row.conflicts) == (1, 1, 1)
+    assert (row.left_behind, row.bad, plan.conflicts_by_treatment) == (1, 1, {"kept": 1})
     assert plan.left_behind == {"episodes are left behind": 1}
     assert (plan.problems_by_kind, plan.problems) == ({"dangling": 1}, (problem,))
     assert {sample.kind for sample in plan.samples} == {"text", "fact", "reflection"}

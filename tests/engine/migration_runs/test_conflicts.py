@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.migration.migrations import roll_back
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import RunOptions
 from edenmem.models.changes import (
@@ -21,7 +20,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.v1 import V1Item
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
-from tests.engine.migration_runs.conftest import Migrate
+from tests.engine.migration_runs.conftest import Migrate, roll_back
 from tests.engine.migration_runs.listed import AGENT, OTHER, USER, ListedPlan, whole_plan
 from tests.support.builders import NOW, ago, change_set, make_actor, make_policy, make_reflection
 from tests.support.runtime import make_runtime
@@ -233,7 +232,7 @@ def test_reflections_absorbed_by_v1_are_absorbed_here(store: Store, migrate: Mig
     assert found["a"].absorbed_at == ago(days=1)
     migrate(later)
     assert len(texts(store)) == 1
-    assert edited.target is not None
+    assert edited.reflection is not None
 
 
 def test_reflections_of_a_rejected_text_stay_pending(store: Store, migrate: Migrate) -> None:

@@ -17,13 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.engine.factory import open_v1_plan
-from edenmem.engine.migration.migrations import roll_back
-from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import Disposition, V1Item, V1Options
+from edenmem.models.v1 import Outcome, V1Item, V1Options
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
-from tests.engine.migration_runs.conftest import migrator
+from tests.engine.migration_runs.conftest import migrator, roll_back
 from tests.engine.migration_runs.databases import databases, options
 from tests.support import stores
 from tests.support.builders import FixedClock, make_actor
@@ -89,7 +87,7 @@ def prove(open_store: Callable[[], Opened], database: Database, wanted: dict[str
         first = migrate(plan)
         assert first.verification is not None
         assert not first.verification.differing, first.verification  # empty files are incomplete
-        assert first.verification.documents == sum(plan.totals.values())
+        assert first.verification.documents == sum(plan.about.totals.values())
         assert "failed" not in first.run.counts, first.run.problems
         arrived = memory(store)
         nothing_lost(items, arrived)
@@ -101,7 +99,7 @@ def prove(open_store: Callable[[], Opened], database: Database, wanted: dict[str
             report = roll_back(
                 make_runtime(store, actor=make_actor("migrate rollback"), clock=clock), run.id
             )
-            assert report.kept == ()
+            assert not report.kept
         empty = memory(store)
         assert not empty["facts"]
         assert not empty["reflections"]
@@ -114,20 +112,16 @@ def nothing_lost(items: list[V1Item], arrived: dict[str, Any]) -> None:
     contents = {(key, content) for key, content, *_ in arrived["facts"] + arrived["reflections"]}
     order: dict[str, list[str]] = {}
     for item in items:
-        match item.target:
-            case None:
-                assert item.reason
-                assert item.disposition in (Disposition.LEFT_BEHIND, Disposition.BAD)
-            case target if hasattr(target, "fact"):
-                assert (target.fact.home.key, target.fact.content) in contents
-            case target if hasattr(target, "reflection"):
-                made = target.reflection
-                assert (made.home.key, made.content) in contents
-                if not made.absorbed:
-                    order.setdefault(made.home.key, []).append(made.content)
-            case target if hasattr(target, "content"):
-                assert arrived["texts"][target.scope.key][0] == target.content
-                assert arrived["texts"][target.scope.key][2] == target.last_updated_at
+        if item.memory is None and item.switch is None:
+            assert item.reason
+            assert item.outcome in (Outcome.LEFT_BEHIND, Outcome.BAD)
+        if made := item.fact or item.reflection:
+            assert (made.home.key, made.content) in contents
+        if item.reflection and not item.reflection.absorbed:
+            order.setdefault(item.reflection.home.key, []).append(item.reflection.content)
+        if text := item.text:
+            found = arrived["texts"][text.home.key]
+            assert (found[0], found[2]) == (text.consolidated_content, text.updated_at)
     for key, wanted in order.items():
         assert arrived["pending"][key] == wanted
 
@@ -135,19 +129,12 @@ def nothing_lost(items: list[V1Item], arrived: dict[str, Any]) -> None:
 def nothing_invented(items: list[V1Item], plan: Any, arrived: dict[str, Any]) -> None:
     """Check that each fact and reflection is the text of a v1 document of its agent."""
     texts = {
-        (item.agent_id, (plan.source_text(ref) or "").strip())
-        for item in items
-        for ref in item.sources
+        (item.agent_id, plan.source_text(ref).strip()) for item in items for ref in item.sources
     }
     for key, content, *_ in arrived["facts"] + arrived["reflections"]:
         assert (key.split(":")[1], content.strip()) in texts
-    wanted = {scope_key(item) for item in items if item.kind == "text" and item.target}
+    wanted = {item.text.home.key for item in items if item.text}
     assert set(arrived["texts"]) == wanted
-
-
-def scope_key(item: V1Item) -> str:
-    scope: Scope = item.target.scope  # type: ignore[union-attr]
-    return scope.key
 
 
 @given(database=databases(), wanted=options())

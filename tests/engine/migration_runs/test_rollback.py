@@ -17,10 +17,9 @@ from edenmem.engine.doctor.report import CheckFinding
 from edenmem.engine.doctor.surroundings import migrations as doctor_migrations
 from edenmem.engine.history import undo
 from edenmem.engine.history.undo import UndoOutcome
-from edenmem.engine.migration.migrations import roll_back, undo_run
-from edenmem.engine.migration.reports import check_of
+from edenmem.engine.migration.migrations import undo_run
 from edenmem.engine.migration.verification import verify
-from edenmem.errors import ConflictError, NotFoundError
+from edenmem.errors import ConflictError
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -34,10 +33,11 @@ from edenmem.models.migration import MigrationRun, RunState, tell_state
 from edenmem.models.records import AuditEntry
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import V1Options, V1Person, V1Toggles
+from edenmem.models.v1 import V1Options
+from edenmem.models.v1_documents import V1Account
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
-from tests.engine.migration_runs.conftest import Migrate, migrator
+from tests.engine.migration_runs.conftest import Migrate, migrator, roll_back
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan
 from tests.support.builders import (
     NOW,
@@ -103,7 +103,7 @@ def test_a_rollback_is_complete_and_can_be_migrated_again(
     assert memory(store) == arrived
     clock.advance(minutes=1)
     report = take_back(store, first.run.id, clock)
-    assert report.kept == ()
+    assert report.kept == []
     assert looked.removed == report.removed
     assert report.removed == {
         "switch": 1,
@@ -131,17 +131,15 @@ def test_known_failure_56_an_agent_without_a_switch_is_off_again(
 ) -> None:
     """Known failure 56: a rollback switched an agent's memory on."""
     toggles = listed.toggles(enabled=True)
-    assert isinstance(toggles.target, V1Toggles)
     other = Agent(id=new_id(), username="quiet", owner=new_id())  # no switch is set
     assert store.host.add_agent(other)
-    target = msgspec.structs.replace(toggles.target, agent_id=other.id)
-    item = msgspec.structs.replace(toggles, target=target, agent_id=other.id)
-    run = migrate(ListedPlan([item], people=[V1Person(id=other.id)])).run
+    item = msgspec.structs.replace(toggles, agent_id=other.id)
+    run = migrate(ListedPlan([item], people=[V1Account(id=other.id, is_agent=True)])).run
     switched = store.host.agent(other.id)
     assert switched is not None
     assert switched.agent_memory_enabled
     clock.advance(minutes=1)
-    assert take_back(store, run.id, clock).kept == ()
+    assert take_back(store, run.id, clock).kept == []
     after = store.host.agent(other.id)
     assert after is not None
     assert (after.user_memory_enabled, after.agent_memory_enabled) == (False, False)
@@ -153,7 +151,7 @@ def test_a_rollback_restores_a_v2_text(store: Store, migrate: Migrate, clock: Fi
     )
     store.changes.apply(change_set(live))
     run = migrate(whole_plan(), on_conflict="replace").run
-    assert take_back(store, run.id, clock).kept == ()
+    assert take_back(store, run.id, clock).kept == []
     text = store.memory.consolidations([USERS])[USERS]
     assert (text.consolidated_content, text.word_limit) == ("Live text.", 250)
 
@@ -195,7 +193,7 @@ def test_later_changes_are_kept_and_listed(
         ("reflection", "it was consolidated since"),
         ("consolidation", "the text has changed since"),
     }
-    assert report.kept_total == 5
+    assert len(report.kept) == 5
     assert (looked.kept, looked.removed) == (report.kept, report.removed)
     assert report.run.state is RunState.PARTLY
     found = memory(store)
@@ -205,21 +203,19 @@ def test_later_changes_are_kept_and_listed(
 
 
 def test_added_accounts_are_removed(sqlite_store: Store, clock: FixedClock) -> None:
-    people = [V1Person(id=AGENT, username="mira", owner=USER, known=True)]
-    accounts = [V1Person(id=USER, username="anna", known=True)]
+    people = [V1Account(id=AGENT, is_agent=True, username="mira", owner=USER, known=True)]
+    accounts = [V1Account(id=USER, username="anna", known=True)]
     plan = ListedPlan(whole_plan().listed, people=people, accounts=accounts)
     run = migrator(sqlite_store, clock)(plan).run
     report = take_back(sqlite_store, run.id, clock)
-    assert report.kept == ()
+    assert report.kept == []
     assert list(sqlite_store.host.agents()) == []
     assert list(sqlite_store.host.users()) == []
 
 
-def test_an_unknown_run_and_a_running_migration(
+def test_a_running_migration_is_left_alone(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
-    with pytest.raises(NotFoundError, match="unknown run"):
-        take_back(store, new_id(), clock)
     run = migrate(whole_plan()).run
     later = clock.now.replace(year=2030)
     store.migrations.take_migration_lease("another host", now=clock.now, until=later)
@@ -258,7 +254,7 @@ def test_a_killed_rollback_resumes(
         assert f"edenmem migrate rollback {run.id}" in found.finding.detail
         clock.advance(minutes=5)
     report = take_back(store, run.id, clock)
-    assert (report.kept, report.run.state) == ((), RunState.ROLLED_BACK)
+    assert (report.kept, report.run.state) == ([], RunState.ROLLED_BACK)
     assert not list(doctor_migrations(context))
     assert without_buffers(memory(store)) == EMPTY
 
@@ -283,11 +279,13 @@ def test_reverted_changes_are_not_counted_again(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
     plan = whole_plan()
-    accounts = ListedPlan(plan.listed, people=[V1Person(id="d" * 24, username="nell", known=True)])
+    accounts = ListedPlan(
+        plan.listed, people=[V1Account(id="d" * 24, is_agent=True, username="nell", known=True)]
+    )
     report = migrate(accounts)
     take_back(store, report.run.id, clock)
     again = take_back(store, report.run.id, clock)
-    assert (again.removed, again.kept) == ({}, ())
+    assert (again.removed, again.kept) == ({}, [])
 
 
 def test_reverting_another_run_duplicates_nothing(
@@ -428,7 +426,7 @@ def test_items_can_be_migrated_again_after_an_undo(
     arrived = memory(store)
     clock.advance(minutes=1)
     undo_all(store, first.run.id, clock)
-    assert run_of(store, first.run.id).state is RunState.UNDONE
+    assert run_of(store, first.run.id).state is RunState.ROLLED_BACK
     assert without_buffers(memory(store)) == EMPTY
     clock.advance(minutes=1)
     second = migrate(whole_plan())
@@ -452,7 +450,7 @@ def test_a_reverted_run_is_reported(store: Store, migrate: Migrate, clock: Fixed
     found = verify(store, whole_plan(), run_of(store, second.id))
     assert (found.outcome, found.complete, found.differing) == ("differences", False, 0)
     assert (found.taken_back, found.changed) == (second.counts["already"], 0)
-    checked = check_of(found, clock.advance(minutes=1))
+    checked = found.check(clock.advance(minutes=1))
     store.migrations.put_migration_run(
         msgspec.structs.replace(run_of(store, second.id), verification=checked)
     )
@@ -485,12 +483,12 @@ def test_items_kept_by_a_rollback_are_not_migrated_again(
     live_on(store)
     edited = sorted(f.content for f in store.memory.facts(FactFilter(scopes=(AGENTS, LORE))))
     clock.advance(minutes=1)
-    assert take_back(store, first.run.id, clock).kept_total == 2
+    assert len(take_back(store, first.run.id, clock).kept) == 2
     assert run_of(store, first.run.id).state is RunState.PARTLY
     clock.advance(minutes=1)
     second = migrate(whole_plan()).run
     assert second.counts["already"] == 2  # the fact that was edited, and the shard with memory
     assert memory(store) == {**arrived, "facts": edited}
     clock.advance(minutes=1)
-    assert take_back(store, first.run.id, clock, force=True).kept == ()
+    assert take_back(store, first.run.id, clock, force=True).kept == []
     assert run_of(store, first.run.id).state is RunState.ROLLED_BACK

@@ -31,7 +31,8 @@ from edenmem.models.ids import new_id
 from edenmem.models.migration import MigrationRun, RunState, tell_state
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import SHARDS, Disposition, V1Fact, V1Person
+from edenmem.models.v1 import SHARDS, Outcome
+from edenmem.models.v1_documents import V1Account
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate, migrator
@@ -53,6 +54,7 @@ from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
+MIRA = V1Account(id=AGENT, is_agent=True, username="mira", known=True, user_memory_enabled=True)
 COUNTS = {"migrated": 10, "merged": 2, "left_behind": 1, "bad": 1}
 
 
@@ -287,14 +289,16 @@ def test_known_failure_45_failures_are_counted_and_stop_nothing(
 def _with_id(fact: Any, item: Any) -> Any:
     import msgspec
 
-    return msgspec.structs.replace(fact, id=item.target.fact.id)
+    return msgspec.structs.replace(fact, id=item.fact.id)
 
 
 def test_a_run_adds_accounts_to_an_embedded_store(sqlite_store: Store, clock: FixedClock) -> None:
-    people = [V1Person(id=AGENT, username="mira", known=True, user_memory_enabled=True)]
+    people = [
+        V1Account(id=AGENT, is_agent=True, username="mira", known=True, user_memory_enabled=True)
+    ]
     accounts = [
-        V1Person(id=USER, username="anna", known=True),
-        V1Person(id="d" * 24, username="gone", known=False),
+        V1Account(id=USER, username="anna", known=True),
+        V1Account(id="d" * 24, username="gone", known=False),
     ]
     plan = ListedPlan(whole_plan().listed, people=people, accounts=accounts)
     report = migrator(sqlite_store, clock)(plan)
@@ -310,11 +314,15 @@ def test_a_taken_name_is_reported_by_plan_and_run(sqlite_store: Store, clock: Fi
     sqlite_store.host.add_user(make_user("anna", id="d" * 24))
     plan = ListedPlan(
         whole_plan().listed,
-        people=[V1Person(id=AGENT, username="mira", known=True, user_memory_enabled=True)],
+        people=[
+            V1Account(
+                id=AGENT, is_agent=True, username="mira", known=True, user_memory_enabled=True
+            )
+        ],
         accounts=[
-            V1Person(id=USER, username="anna", known=True),
-            V1Person(id="a" * 24, username="jun", known=True),
-            V1Person(id="c" * 24, username="jun", known=True),
+            V1Account(id=USER, username="anna", known=True),
+            V1Account(id="a" * 24, username="jun", known=True),
+            V1Account(id="c" * 24, username="jun", known=True),
         ],
     )
     planned = make_plan(make_runtime(sqlite_store), plan, RunOptions())
@@ -353,7 +361,7 @@ def test_a_run_and_its_verification_have_equal_counts(store: Store, migrate: Mig
     plan = ListedPlan(
         [
             listed.fact(AGENTS, "one", sources=shared),
-            listed.item("leftover", "x", None, sources=shared, disposition=Disposition.LEFT_BEHIND),
+            listed.item("leftover", "x", sources=shared, outcome=Outcome.LEFT_BEHIND),
         ]
     )
     report: MigrationReport = migrate(plan)
@@ -380,16 +388,16 @@ def test_known_failure_49_erased_users_are_not_migrated(store: Store, migrate: M
 def test_an_erased_fact_is_not_migrated(store: Store, migrate: Migrate) -> None:
     """Not even after a rollback, when the other memory is migrated again."""
     first = listed.fact(AGENTS, "one")
-    assert isinstance(first.target, V1Fact)
+    assert first.fact is not None
     plan = ListedPlan([first, listed.fact(AGENTS, "two")])
     migrate(plan)
-    report = forget(store, facts=[first.target.fact.id])
+    report = forget(store, facts=[first.fact.id])
     assert report.removed["facts"] == 1
     again = migrate(plan)
     assert again.run.counts == {"already": 1, "left_behind": 1}
     assert again.verification is not None
     assert again.verification.complete
-    assert store.memory.fact(first.target.fact.id) is None
+    assert store.memory.fact(first.fact.id) is None
 
 
 def test_a_cancellation_is_recorded(store: Store, migrate: Migrate, monkeypatch: Any) -> None:

@@ -28,12 +28,12 @@ def stage() -> Iterator[SqliteV1Stage]:
 
 def _account(number: int, **more: Any) -> V1Account:
     own = f"{number:024x}"
-    return V1Account(id=own, is_agent=False, **({"memory_id": own} | more))
+    return V1Account(id=own, **more)
 
 
 def test_accounts_of_the_source_go_before_people_known_elsewhere(stage: SqliteV1Stage) -> None:
     one, two, three = (f"{number:024x}" for number in (1, 2, 3))
-    stage.add_accounts([_account(1, memory_id="b" * 24), _account(2)])
+    stage.add_accounts([_account(1, eden_user_id="b" * 24), _account(2)])
     stage.add_people([(one, "c" * 24), (two, "d" * 24), (three, "e" * 24)])
     assert [stage.canonical(each) for each in (one, two, three, "f")] == [
         "b" * 24,

@@ -41,8 +41,8 @@ def _database() -> Database:
 def _found(folder: Path) -> tuple[list[V1Damage], int]:
     """The damage found, and the number of documents read."""
     with plan_of(folder) as plan:
-        assert sum(len(item.sources) for item in plan.items()) >= sum(plan.totals.values())
-        return list(plan.incomplete), sum(plan.totals.values())
+        assert sum(len(item.sources) for item in plan.items()) >= sum(plan.about.totals.values())
+        return list(plan.about.incomplete), sum(plan.about.totals.values())
 
 
 @pytest.fixture

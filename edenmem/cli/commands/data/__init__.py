@@ -1,4 +1,4 @@
 """Backups, migration and forgetting.
 
-May import: app, terminal.
+May import: app, commands.memory, terminal.
 """

@@ -160,7 +160,7 @@ def v1(
             ):
                 raise typer.Exit(ExitCode.SOME_FAILED)
             return
-        documents = many(sum(plan.totals.values()), "document")
+        documents = many(sum(plan.about.totals.values()), "document")
         if not confirm(f"Migrate {documents} into {run.service.setup.location}?", yes=yes):
             run.out.note("nothing was changed")
             return

@@ -19,6 +19,7 @@ from edenmem.cli.commands.data.v1_source import (
     interrupted_by_sigterm,
     open_plan,
 )
+from edenmem.cli.commands.memory.undo import undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
@@ -28,7 +29,7 @@ from edenmem.text import many
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from edenmem.engine.migration.reports import RollbackReport, Verification
+    from edenmem.engine.migration.reports import Verification
     from edenmem.engine.migration.source import StagedPlan
     from edenmem.engine.service import MemoryService
     from edenmem.models.migration import MigrationRun
@@ -214,28 +215,9 @@ def rollback(
     edenmem migrate rollback 69218c1f --dry-run
     """
     run = invocation(ctx)
-    found = run.service.migrations.find_run(run_id)
     if not dry_run:
         run.must_write("migrate rollback")
-        if not yes and not run.out.is_data:
-            views.print_rollback(run, _roll_back(run, found, force, dry_run=True), forced=force)
-        if not confirm(f"Roll back run {found.id} ({many(found.done, 'item')})?", yes=yes):
-            run.out.note("nothing was changed")
-            return
+    found = run.service.migrations.find_run(run_id).id
+    reason = f"rollback of the run {found}"
     with interrupted_by_sigterm():
-        report = _roll_back(run, found, force, dry_run=dry_run)
-    views.print_rollback(run, report, forced=force)
-    if report.kept_total:
-        raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-def _roll_back(
-    run: Invocation, found: MigrationRun, force: bool, *, dry_run: bool
-) -> RollbackReport:
-    with show_progress(run.out) as progress:
-        return run.service.migrations.roll_back(
-            found.id,
-            force=force,
-            dry_run=dry_run,
-            progress=lambda done: progress.step("rolling back", done, max(found.done, done)),
-        )
+        undo_run(run, found, force=force, yes=yes, dry_run=dry_run, reason=reason)

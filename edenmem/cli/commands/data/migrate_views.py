@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         PlanConflict,
         PlanRow,
         RepairReport,
-        RollbackReport,
         Verification,
     )
 
@@ -33,7 +32,6 @@ _STATES = {
     RunState.DONE: "done",
     RunState.FAILED: "stopped",
     RunState.ROLLED_BACK: "rolled back",
-    RunState.UNDONE: "undone",
     RunState.PARTLY: "partly rolled back",
     RunState.INTERRUPTED: "interrupted",
     RunState.INCOMPLETE: "incomplete",
@@ -72,20 +70,12 @@ _DIFFERENCES = {
     "order": "is out of order",
 }
 
-#: Kind of target → plural.
-_TARGETS = {
+#: Type of a repaired document → plural.
+_REPAIRED = {
     "fact": "facts",
     "reflection": "reflections",
-    "consolidation": "versions of texts",
-    "policy": "settings",
-    "switch": "switches of agents",
-    "agent": "agents",
-    "user": "users",
-}
-
-_REPAIRED = {
-    **_TARGETS,
     "consolidation": "texts",
+    "policy": "settings",
     "agent": "switches of agents",
     "buffer": "buffers",
 }
@@ -95,11 +85,8 @@ _ONE = {
     "facts": "fact",
     "texts": "text",
     "reflections": "reflection",
-    "versions of texts": "version of a text",
     "shards' settings": "shard's settings",
     "switches of agents": "switch of an agent",
-    "agents": "agent",
-    "users": "user",
     "buffers": "buffer",
 }
 
@@ -166,8 +153,6 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
         "shards' settings": sum(row.policies for row in rows),
         "switches of agents": sum(row.switches for row in rows),
     }
-    conflicts = sum(row.conflicts for row in rows)
-    long = sum(row.over_limit for row in rows)
     already = sum(row.already for row in rows)
     names = {field: field for field in plan.unknown_fields}
     run.out.fields(
@@ -182,15 +167,7 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             ("items", _format_total(plan.outcomes, _PLANNED)),
             ("would write", format_counts(writes, {each: each for each in writes}) or "nothing"),
             ("already present", f"{already:,}" if already else None),
-            (
-                "v2 has",
-                f"{many(conflicts, 'text')} ; see --on-conflict" if conflicts else None,
-            ),
             ("conflicts", format_counts(plan.conflicts_by_treatment)),
-            (
-                "over limit",
-                f"{many(long, 'text')} kept whole; see 'edenmem consolidate'" if long else None,
-            ),
             *_lines("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
             ("problems", format_counts(plan.problems_by_kind)),
             ("unknown fields", format_counts(plan.unknown_fields, names)),
@@ -459,28 +436,3 @@ def print_repair(run: Invocation, report: RepairReport) -> None:
         _print_differences(run, report.verification)
 
     run.out.report([report], show)
-
-
-def print_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:
-    """Print the report of a rollback."""
-    run.out.report([report], lambda: _show_rollback(run, report, forced=forced))
-
-
-def _show_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:
-    verb = "would remove" if report.dry_run else "removed"
-    run.out.fields(
-        [
-            ("run", report.run.id),
-            (verb, format_counts(report.removed, _TARGETS) or "nothing"),
-            ("kept", f"{report.kept_total:,} with later changes" if report.kept_total else None),
-            ("state", None if report.dry_run else _STATES[report.run.state]),
-        ]
-    )
-    for kept in report.kept[:_SHOWN]:
-        run.out.paragraph(f"  {kept.target_type} {kept.target_id}: ", one_line(kept.reason, 200))
-    if report.kept_total > _SHOWN:
-        run.out.note(f"and {report.kept_total - _SHOWN:,} more; --json lists up to 1,000")
-    if report.forceable and not forced:
-        run.out.note(
-            f"to overwrite later changes: edenmem migrate rollback {report.run.id} --force"
-        )

@@ -70,7 +70,7 @@ def undo(
         undo_entry(run, found, force=force, yes=yes, dry_run=dry_run, reason=reason)
     elif run_id is not None:
         whole = run.service.history.find_id("run", run_id)
-        _all(run, whole, force, yes, dry_run, reason)
+        undo_run(run, whole, force=force, yes=yes, dry_run=dry_run, reason=reason)
     else:
         raise Missing("ENTRY, --run or --last", hint="list entries: edenmem log")
 
@@ -172,7 +172,11 @@ def _line(run: Invocation, entry: AuditEntry) -> str:
 # -- a run ---------------------------------------------------------------------------------------
 
 
-def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, reason: str) -> None:
+def undo_run(
+    run: Invocation, run_id: str, *, force: bool, yes: bool, dry_run: bool, reason: str
+) -> None:
+    """Show the plan of undoing a run, confirm, and undo all of its changes."""
+
     def take_back(*, dry_run: bool = False) -> Iterator[UndoStep]:
         return run.service.undo.run(run_id, force=force, dry_run=dry_run, reason=reason)
 

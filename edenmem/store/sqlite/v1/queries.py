@@ -1,4 +1,4 @@
-"""Queries on staged documents and targets; see `edenmem.store.v1.protocol.V1Stage`."""
+"""Queries on staged documents and targets, and the comparison of targets with a store."""
 # ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,11 +20,9 @@ from edenmem.models.v1 import (
     V1Damage,
     V1Item,
     V1Ref,
-    V1Reflection,
 )
 from edenmem.models.v1_documents import Note, V1Account, V1Document, V1StagedDocument
 from edenmem.store.v1.damage import no_collection, repeated_ids
-from edenmem.store.v1.protocol import Found, TargetRow, Written
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,7 +31,7 @@ _NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _ACCOUNT = msgspec.msgpack.Decoder(V1Account)
 #: The users named by a memory, one per row.
 _PEOPLE = """json_each('["' || replace(trim(d.users, ','), ',', '","') || '"]') AS person"""
-_STAGED = "d.number, d.collection, d.id, b.hash, b.body, b.notes"
+_STAGED = "d.number, d.collection, d.id, b.body, b.notes"
 
 
 #: Collection → description of references to it, and the number of referenced documents.
@@ -55,14 +53,64 @@ _REFERENCES = {
 }
 
 
+class TargetRow(NamedTuple):
+    """An item with the type, key, scope and digest of its target.
+
+    ``origin`` is the digest of its documents, ``text`` that of the target's text, ``outcome`` that
+    of an empty store.
+    """
+
+    item: V1Item
+    agent_id: str
+    shard: str | None
+    kind: str
+    outcome: str
+    reason: str
+    type: str | None = None
+    key: str | None = None
+    scope: str | None = None
+    digest: int | None = None
+    origin: int | None = None
+    text: int | None = None
+
+
+class Found(NamedTuple):
+    """A stored document; ``pending``, ``at`` and ``place`` are of reflections.
+
+    Of a text, ``at`` is the digest of its content, and ``buffer`` has the IDs that wait for it. A
+    version in its history has the digest of its content as ``digest``.
+    """
+
+    type: str
+    key: str
+    id: str
+    scope: str | None
+    digest: int
+    version: int = 0
+    pending: bool = False
+    at: int | None = None
+    place: int | None = None
+    buffer: str = ""
+
+
+class Written(NamedTuple):
+    """A document as a run wrote it, according to the log."""
+
+    type: str
+    key: str
+    digest: int
+    version: int
+    origin: int
+    run_id: str
+
+
 #: What v2 must hold. A row of a document that no item uses has its ``document`` instead of an
-#: ``item``; the row of a buffer has neither. ``origins`` has the documents of texts and policies.
+#: ``item``. ``origins`` has the documents of texts and policies.
 TARGETS = """
 CREATE TABLE targets (
-    no INTEGER PRIMARY KEY, agent TEXT NOT NULL, shard TEXT, kind TEXT NOT NULL, type TEXT,
-    key TEXT, scope TEXT, digest INTEGER, origin INTEGER, text INTEGER, outcome TEXT,
-    reason TEXT NOT NULL,
-    document INTEGER, item BLOB
+    no INTEGER PRIMARY KEY, agent TEXT NOT NULL, shard TEXT, kind TEXT NOT NULL,
+    outcome TEXT NOT NULL, reason TEXT NOT NULL, type TEXT, key TEXT, scope TEXT, digest INTEGER,
+    origin INTEGER, text INTEGER, waits INTEGER, document INTEGER, item BLOB
 ) STRICT;
 CREATE TABLE origins (type TEXT NOT NULL, collection TEXT NOT NULL, id TEXT NOT NULL) STRICT;
 CREATE TABLE problems (
@@ -75,7 +123,7 @@ _NOW = """
 DROP TABLE IF EXISTS temp.found;
 CREATE TEMP TABLE found (
     type TEXT NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, scope TEXT, digest INTEGER NOT NULL,
-    version INTEGER NOT NULL, pending INTEGER NOT NULL, at INTEGER, place INTEGER
+    version INTEGER NOT NULL, pending INTEGER NOT NULL, at INTEGER, place INTEGER, buffer TEXT
 ) STRICT;
 """
 _LOG = """
@@ -101,13 +149,24 @@ _STRAYS = (
     "SELECT f.id FROM found f WHERE f.type = 'reflection' AND f.pending AND f.scope = {}"
     f" AND NOT EXISTS ({_NO_TARGET})"
 )
-_OUTCOME = "coalesce(o.outcome, t.outcome)"
+#: The buffers of v1 and of the store that are not the same: scope, IDs in v1.
+_WRONG_BUFFERS = """
+WITH wanted AS (
+    SELECT scope, group_concat(key, ' ') AS buffer
+    FROM (SELECT scope, key FROM targets WHERE waits ORDER BY no) GROUP BY scope
+), has AS (SELECT key AS scope, buffer FROM found WHERE type = 'consolidation' AND buffer <> '')
+SELECT scope, wanted.buffer FROM wanted LEFT JOIN has USING (scope)
+    WHERE wanted.buffer IS NOT has.buffer
+UNION ALL SELECT scope, '' FROM has WHERE scope NOT IN (SELECT scope FROM wanted)
+"""
 _PAGE = 500
+#: Maximum number of bytes of the items of a page.
+_PAGE_BYTES = 2 * 1024 * 1024
 
 _ITEM = msgspec.msgpack.Decoder(V1Item)
 
 
-class V1Questions:
+class V1Queries:
     """The queries after settling, and the comparison of targets with a store."""
 
     _db: sqlite3.Connection
@@ -183,8 +242,7 @@ class V1Questions:
 
     def has_accounts(self, *, agents: bool) -> bool:
         """Return whether there are accounts."""
-        row = self._db.execute("SELECT 1 FROM accounts WHERE is_agent = ? LIMIT 1", (agents,))
-        return row.fetchone() is not None
+        return self._has("accounts WHERE is_agent = ?", agents)
 
     def unknown_fields(self) -> dict[str, int]:
         """Return the count of each unknown field."""
@@ -192,14 +250,15 @@ class V1Questions:
 
     def find(self, ref: V1Ref) -> V1StagedDocument | None:
         """Return one document."""
-        query = "WHERE d.collection = ? AND d.id = ? AND b.hash = ? LIMIT 1"
-        return next(self._documents(query, (ref.collection, ref.id, ref.content_hash)), None)
+        query = "WHERE d.collection = ? AND d.id = ? LIMIT 1"
+        return next(self._documents(query, (ref.collection, ref.id)), None)
 
     def shards(self, agent_id: str) -> list[V1StagedDocument]:
         """Return the agent's shards."""
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad"
-        found = list(self._documents(query, (agent_id, SHARDS)))
-        return sorted(found, key=lambda each: (_read_created_at(each), each.id))
+        found = [(each.document, each) for each in self._documents(query, (agent_id, SHARDS))]
+        found.sort(key=lambda pair: (pair[0] and pair[0].created_at, pair[1].id))
+        return [staged for _, staged in found]
 
     def user_texts(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """Return the texts of users."""
@@ -279,7 +338,7 @@ class V1Questions:
         row = self._db.execute(
             f"SELECT max(at) FROM documents WHERE agent = ? AND {where} AND NOT bad", values
         ).fetchone()
-        return _moment(row[0])
+        return None if row[0] is None else EPOCH + timedelta(milliseconds=row[0])
 
     def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
         """Return the absorbed memories of one scope."""
@@ -318,17 +377,6 @@ class V1Questions:
         ):
             yield fate, _decode_staged(row)
 
-    def scopes_of(self, collection: str, document_id: str) -> set[str]:
-        """Return the scopes that a document is used in, by their keys in the stage."""
-        rows = self._db.execute(
-            "SELECT u.scope FROM documents d JOIN uses u ON u.memory = d.number"
-            " WHERE d.collection = ?1 AND d.id = ?2 AND NOT d.bad UNION"
-            " SELECT scope FROM documents"
-            " WHERE collection = ?1 AND id = ?2 AND NOT bad AND scope <> ''",
-            (collection, document_id),
-        )
-        return {row[0] for row in rows}
-
     def _documents(self, query: str, values: tuple[Any, ...]) -> Iterator[V1StagedDocument]:
         for row in self._db.execute(
             f"SELECT {_STAGED} FROM documents d JOIN bodies b ON b.number = d.number {query}",
@@ -336,49 +384,46 @@ class V1Questions:
         ):
             yield _decode_staged(row)
 
+    def _has(self, query: str, *values: Any) -> bool:
+        return self._db.execute(f"SELECT 1 FROM {query}", values).fetchone() is not None
+
     # -- targets -----------------------------------------------------------------------------
 
     def add_targets(self, rows: Iterable[TargetRow]) -> None:
-        """Add targets, in the order in which they are written."""
+        """Add targets with their problems, in the order in which they are written."""
         encode = msgspec.msgpack.Encoder().encode
-        targets: list[tuple[Any, ...]] = []
+
+        def encoded() -> Iterator[tuple[Any, ...]]:
+            for item, *columns in rows:
+                if item.problems:
+                    self.add_problems([item])
+                if item.text or item.policy:
+                    self._db.executemany(
+                        "INSERT INTO origins VALUES (?, ?, ?)",
+                        [(columns[5], each.collection, each.id) for each in item.sources],
+                    )
+                reflection = item.reflection if item.kind == "reflection" else None
+                waits = reflection is not None and not reflection.absorbed
+                yield (*columns, waits, encode(item))
+
         self._db.execute("BEGIN")
-        for row in rows:
-            item = row.item
-            targets.append((*row[:-1], None if item is None else encode(item)))
-            if item is not None and item.problems:
-                self._add_problems(item)
-            if item is not None and row.type in ("consolidation", "policy"):
-                self._db.executemany(
-                    "INSERT INTO origins VALUES (?, ?, ?)",
-                    [(row.type, each.collection, each.id) for each in item.sources],
-                )
-            if len(targets) >= _PAGE:
-                self._insert_targets(targets)
-        self._insert_targets(targets)
+        self._db.executemany(
+            "INSERT INTO targets (agent, shard, kind, outcome, reason, type, key, scope, digest,"
+            " origin, text, waits, item) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            encoded(),
+        )
         self._db.execute("COMMIT")
 
-    def _insert_targets(self, targets: list[tuple[Any, ...]]) -> None:
-        self._db.executemany(
-            "INSERT INTO targets (agent, shard, kind, type, key, scope, digest, origin, text,"
-            " outcome, reason, item) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            targets,
-        )
-        targets.clear()
-
-    def _add_problems(self, item: V1Item) -> None:
+    def add_problems(self, items: Iterable[V1Item]) -> None:
+        """Add the problems of items."""
         self._db.executemany(
             "INSERT INTO problems VALUES (?, ?, ?, ?)",
-            [
+            (
                 (each.kind, each.collection, each.document_id, msgspec.msgpack.encode(each))
+                for item in items
                 for each in item.problems
-            ],
+            ),
         )
-
-    def add_problems(self, items: Iterable[V1Item]) -> None:
-        """Add the problems of documents without another item."""
-        for item in items:
-            self._add_problems(item)
 
     def add_leftovers(self, fates: Mapping[str, tuple[str, str]], agents: Sequence[str]) -> None:
         """Add a row for each document without another item, by its fate: reason and outcome."""
@@ -401,30 +446,24 @@ class V1Questions:
         )
 
     def leftover_numbers(self) -> Iterator[int]:
-        """Return the numbers of the documents without another item."""
+        """Return the numbers of the documents of `add_leftovers`."""
         for row in self._db.execute("SELECT document FROM targets WHERE document IS NOT NULL"):
             yield row[0]
 
     def items(self, outcome: str = "") -> Iterator[V1Item | tuple[str, V1StagedDocument]]:
-        """Return all items; a document without one with its fate."""
-        last = 0
-        while True:
-            rows = self._db.execute(
-                "SELECT no, document, item FROM targets"
-                " WHERE no > ?1 AND kind <> 'buffer' AND ?2 IN ('', outcome) ORDER BY no LIMIT ?3",
-                (last, outcome, _PAGE),
-            ).fetchall()
-            for _, document, item in rows:
-                if item is not None:
-                    yield _ITEM.decode(item)
-                else:
-                    yield from self._leftovers(" WHERE l.number = ?", (document,))
-            if not rows:
-                return
-            last = rows[-1][0]
+        """Return all items, or those with an outcome in an empty store.
+
+        A document without another item comes with its fate.
+        """
+        query = "SELECT document, item FROM targets WHERE ? IN ('', outcome) ORDER BY no"
+        for document, item in self._db.execute(query, (outcome,)):
+            if item is not None:
+                yield _ITEM.decode(item)
+            else:
+                yield from self._leftovers(" WHERE l.number = ?", (document,))
 
     def problems(self) -> Iterator[bytes]:
-        """Return all problems, encoded, by collection and document."""
+        """Return all problems (MessagePack), by collection and document."""
         query = "SELECT problem FROM problems ORDER BY collection, document_id, rowid"
         return (row[0] for row in self._db.execute(query))
 
@@ -439,7 +478,10 @@ class V1Questions:
         """Replace the state of the store, and forget all outcomes."""
         with self._translate_errors():
             self._db.executescript(_NOW + OUTCOMES)
-            self._fill("found", rows)
+            self._db.execute("BEGIN")
+            marks = ", ".join("?" * len(Found._fields))
+            self._db.executemany(f"INSERT INTO temp.found VALUES ({marks})", rows)
+            self._db.execute("COMMIT")
             self._db.executescript(
                 "CREATE INDEX temp.found_by_key ON found (type, key, digest);"
                 "CREATE INDEX temp.found_by_scope ON found (scope) WHERE type = 'reflection';"
@@ -449,15 +491,10 @@ class V1Questions:
         """Replace what the log says that runs wrote."""
         with self._translate_errors():
             self._db.executescript(_LOG)
-            self._fill("written", rows)
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO temp.written VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._db.execute("COMMIT")
             self._db.execute("CREATE INDEX temp.written_by_key ON written (type, key)")
-
-    def _fill(self, table: str, rows: Iterable[Found | Written]) -> None:
-        width = len(Found._fields if table == "found" else Written._fields)
-        marks = ", ".join("?" * width)
-        self._db.execute("BEGIN")
-        self._db.executemany(f"INSERT INTO temp.{table} VALUES ({marks})", rows)
-        self._db.execute("COMMIT")
 
     def settle_equal(self, run_id: str) -> None:
         """Set the outcome of targets that the store has: moved by this run, or already there."""
@@ -465,7 +502,7 @@ class V1Questions:
         self._db.execute(
             "INSERT INTO outcomes SELECT t.no, CASE WHEN EXISTS (SELECT 1 FROM written w"
             " WHERE w.type = t.type AND w.key = t.key AND w.run = ?) THEN t.outcome"
-            f" ELSE 'already' END FROM targets t WHERE t.item IS NOT NULL AND EXISTS ({_SAME})",
+            f" ELSE 'already' END FROM targets t WHERE t.type IS NOT NULL AND EXISTS ({_SAME})",
             (run_id,),
         )
 
@@ -476,15 +513,13 @@ class V1Questions:
         """
         strays = _STRAYS.format("t.key")
         return self._pages(
-            f"t.item IS NOT NULL AND t.type IS NOT NULL AND (NOT EXISTS ({_SAME})"
-            f" OR (t.type = 'consolidation' AND EXISTS ({strays})))",
-            size,
+            f"NOT EXISTS ({_SAME}) OR (t.type = 'consolidation' AND EXISTS ({strays}))", size
         )
 
     def unproven(self) -> Iterator[list[tuple[int, V1Item]]]:
         """Return pages of the targets that store and log do not both have unchanged."""
         return self._pages(
-            "t.item IS NOT NULL AND t.type IS NOT NULL AND NOT EXISTS (SELECT 1 FROM found f"
+            "NOT EXISTS (SELECT 1 FROM found f"
             " JOIN written w ON w.type = f.type AND w.key = f.key AND w.digest = f.digest"
             " AND w.version = f.version WHERE f.type = t.type AND f.key = t.key"
             " AND f.digest = t.digest AND w.origin = t.origin AND (f.type <> 'consolidation'"
@@ -495,15 +530,22 @@ class V1Questions:
     def _pages(self, condition: str, size: int = _PAGE) -> Iterator[list[tuple[int, V1Item]]]:
         last = 0
         while True:
-            rows = self._db.execute(
-                f"SELECT t.no, t.item FROM targets t WHERE t.no > ? AND {condition}"
-                " ORDER BY t.no LIMIT ?",
+            page: list[tuple[int, V1Item]] = []
+            length = 0
+            cursor = self._db.execute(
+                "SELECT t.no, t.item FROM targets t WHERE t.no > ? AND t.type IS NOT NULL"
+                f" AND ({condition}) ORDER BY t.no LIMIT ?",
                 (last, size),
-            ).fetchall()
-            if not rows:
+            )
+            for last, item in cursor:
+                page.append((last, _ITEM.decode(item)))
+                length += len(item)
+                if length > _PAGE_BYTES:
+                    break
+            cursor.close()  # an open one locks the tables
+            if not page:
                 return
-            yield [(no, _ITEM.decode(item)) for no, item in rows]
-            last = rows[-1][0]
+            yield page
 
     def count_settled(self) -> int:
         """Count the items without a target, and those with an outcome of their own."""
@@ -518,12 +560,19 @@ class V1Questions:
         self._db.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", outcomes)
 
     def count_outcomes(self) -> list[tuple[str, str | None, str, str, str, int]]:
-        """Count rows by agent, shard, kind, outcome and reason; buffers do not count."""
+        """Count items by agent, shard, kind, outcome and reason."""
         return self._db.execute(
-            f"SELECT t.agent, t.shard, t.kind, {_OUTCOME} AS outcome, t.reason, count(*)"
-            " FROM targets t LEFT JOIN outcomes o USING (no) WHERE t.kind <> 'buffer'"
+            "SELECT t.agent, t.shard, t.kind, coalesce(o.outcome, t.outcome), t.reason, count(*)"
+            " FROM targets t LEFT JOIN outcomes o USING (no)"
             " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2 IS NOT NULL, 2"
         ).fetchall()
+
+    def outcomes(self) -> Counter[str]:
+        """Count items by outcome."""
+        counts: Counter[str] = Counter()
+        for *_, outcome, _, count in self.count_outcomes():
+            counts[outcome] += count
+        return counts
 
     def strays(self, scope: str) -> list[str]:
         """Return the pending reflections of a scope without a target."""
@@ -555,70 +604,51 @@ class V1Questions:
 
     def has_found(self, type: str, key: str) -> bool:
         """Return whether queries find a stored document with this key."""
-        query = "SELECT 1 FROM found WHERE type = ? AND key = ?"
-        return self._db.execute(query, (type, key)).fetchone() is not None
-
-    def has_scope(self, agent_id: str, scope: str) -> bool:
-        """Return whether v1 has a document with this scope."""
-        query = "SELECT 1 FROM documents WHERE agent = ? AND scope = ? AND NOT bad"
-        return self._db.execute(query, (agent_id, scope)).fetchone() is not None
+        return self._has("found WHERE type = ? AND key = ?", type, key)
 
     def has_version(self, scope: str, version: int, digest: int) -> bool:
         """Return whether the history of a scope's text has a version with this content."""
-        query = (
-            "SELECT 1 FROM found WHERE type = 'history' AND key = ? AND version = ? AND digest = ?"
+        query = "found WHERE type = 'history' AND key = ? AND version = ? AND digest = ?"
+        return self._has(query, scope, version, digest)
+
+    def has_target(self, type: str, key: str) -> bool:
+        """Return whether there is a target with this key."""
+        return self._has("targets WHERE type = ? AND key = ?", type, key)
+
+    def has_origin(self, type: str, collection: str, document_id: str) -> bool:
+        """Return whether a text or policy comes from a document."""
+        query = "origins WHERE collection = ? AND id = ? AND type = ?"
+        return self._has(query, collection, document_id, type)
+
+    def has_scope(self, agent_id: str, scope: str) -> bool:
+        """Return whether v1 has a document with this v1 scope."""
+        return self._has("documents WHERE agent = ? AND scope = ? AND NOT bad", agent_id, scope)
+
+    def is_used(self, collection: str, document_id: str) -> bool:
+        """Return whether v1 uses a document in any scope."""
+        return self._has(
+            "documents d WHERE d.collection = ? AND d.id = ? AND NOT d.bad"
+            " AND (d.scope <> '' OR EXISTS (SELECT 1 FROM uses u WHERE u.memory = d.number))",
+            collection,
+            document_id,
         )
-        return self._db.execute(query, (scope, version, digest)).fetchone() is not None
 
     def places_of_text(self, agent_id: str, digest: int) -> set[str]:
         """Return the scopes of the agent's targets with this text."""
         query = "SELECT scope FROM targets WHERE text = ? AND agent = ?"
         return {row[0] for row in self._db.execute(query, (digest, agent_id))}
 
-    def has_target(self, type: str, key: str) -> bool:
-        """Return whether there is a target with this key."""
-        query = "SELECT 1 FROM targets WHERE type = ? AND key = ?"
-        return self._db.execute(query, (type, key)).fetchone() is not None
-
-    def has_origin(self, type: str, collection: str, document_id: str) -> bool:
-        """Return whether a text or policy comes from a document."""
-        query = "SELECT 1 FROM origins WHERE collection = ? AND id = ? AND type = ?"
-        return self._db.execute(query, (collection, document_id, type)).fetchone() is not None
-
-    def wrong_buffers(self) -> Iterator[tuple[str, bool]]:
-        """Return the scopes whose buffers differ, and whether v1 has one."""
-        yield from self._db.execute(
-            f"SELECT t.key, 1 FROM targets t WHERE t.type = 'buffer' AND NOT EXISTS ({_SAME})"
-            f" UNION ALL SELECT f.key, 0 FROM found f WHERE f.type = 'buffer'"
-            f" AND NOT EXISTS ({_NO_TARGET})"
-        ).fetchall()
-
-    def buffer(self, scope: str) -> list[str]:
-        """Return the IDs of the reflections that wait in a scope of v1, in order."""
-        rows = self._db.execute(
-            "SELECT item FROM targets WHERE type = 'reflection' AND scope = ? ORDER BY no", (scope,)
-        )
-        items = (_ITEM.decode(row[0]).target for row in rows)
-        found = (each.reflection for each in items if isinstance(each, V1Reflection))
-        return [each.id for each in found if not each.absorbed]
+    def wrong_buffers(self) -> list[tuple[str, str]]:
+        """Return the scopes whose buffers differ, and the IDs that wait in v1, in order."""
+        return self._db.execute(_WRONG_BUFFERS).fetchall()
 
 
 def _decode_staged(row: Sequence[Any]) -> V1StagedDocument:
-    number, collection, document_id, digest, body, notes = row
+    number, collection, document_id, body, notes = row
     return V1StagedDocument(
         number=number,
         collection=collection,
         id=document_id,
-        hash=digest,
         document=_BODY.decode(body) if body is not None else None,
         notes=_NOTES.decode(notes) if notes is not None else (),
     )
-
-
-def _read_created_at(staged: V1StagedDocument) -> datetime:
-    assert staged.document is not None
-    return staged.document.created_at
-
-
-def _moment(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else EPOCH + timedelta(milliseconds=milliseconds)

@@ -7,7 +7,6 @@ memory use stays flat.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import tempfile
@@ -33,9 +32,11 @@ from edenmem.models.v1_documents import (
     V1Shard,
     V1UserText,
 )
-from edenmem.store.sqlite.v1 import settling as v1_settling
-from edenmem.store.sqlite.v1.queries import EPOCH, OUTCOMES, TARGETS, V1Questions
+from edenmem.store.sqlite.v1.queries import EPOCH, OUTCOMES, TARGETS, TargetRow, V1Queries
+from edenmem.store.sqlite.v1.settling import settle
 from edenmem.text import clean
+
+__all__ = ["SqliteV1Stage", "TargetRow"]
 
 #: Small rows for joins; bodies are in a table of their own, so that sorting stays cheap. ``users``
 #: is ",id,id,"; ``text`` identifies the content of a fact.
@@ -45,9 +46,7 @@ CREATE TABLE documents (
     kind TEXT NOT NULL, owner TEXT NOT NULL, users TEXT NOT NULL, sole TEXT NOT NULL,
     at INTEGER NOT NULL, text TEXT NOT NULL, bad INTEGER NOT NULL, scope TEXT NOT NULL DEFAULT ''
 ) STRICT;
-CREATE TABLE bodies (
-    number INTEGER PRIMARY KEY, hash TEXT NOT NULL, body BLOB, notes BLOB
-) STRICT;
+CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB, notes BLOB) STRICT;
 CREATE TABLE listed (
     lister INTEGER NOT NULL, role TEXT NOT NULL, place INTEGER NOT NULL, id TEXT NOT NULL
 ) STRICT;
@@ -75,8 +74,16 @@ _MOST_FIELDS = 1000
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class SqliteV1Stage(V1Questions):
-    """See `edenmem.store.v1.protocol.V1Stage`.
+class SqliteV1Stage(V1Queries):
+    """All documents of a source in a file, for joins without holding them in memory.
+
+    Call `add_accounts` and `add`, then `settle` once, then the queries. `settle` decides which
+    memories a list *uses*: an ID counts once per scope and role, and only if the memory exists,
+    belongs to the same agent, and may be in such a list; all others are refused. The targets are
+    then added and compared with what is found in the store and written in its log.
+
+    A scope of v1 is a text here: ``agent``, ``shard/`` with the shard's ID, or ``user/`` with the
+    user's ID. The scope of a target is the key of its scope in v2.
 
     Args:
         path: The file of an unfinished run, which may exist; None for a file without a name in the
@@ -91,7 +98,7 @@ class SqliteV1Stage(V1Questions):
         self._fields: Counter[str] = Counter()
         self._number = 0
         # Recently seen people; a complete mapping would grow with the users of the host.
-        self._canonical = lru_cache(4096)(self._look_up_canonical)
+        self.canonical = lru_cache(4096)(self._look_up_canonical)
         self._path = path
         self._folder = Path(tempfile.gettempdir()) if path is None else path.parent
         with self._translate_errors():
@@ -152,24 +159,18 @@ class SqliteV1Stage(V1Questions):
     def add_accounts(self, accounts: Iterable[V1Account]) -> None:
         """Stage users and agents; the first of a repeated ID counts."""
         encode = self._encoder.encode
-        with self._translate_errors():
-            self._db.execute("BEGIN")
-            self._db.executemany(
-                "INSERT OR IGNORE INTO accounts VALUES (?, ?, ?, ?)",
-                ((each.id, each.memory_id, each.is_agent, encode(each)) for each in accounts),
-            )
-            self._db.execute("COMMIT")
+        rows = ((each.id, each.memory_id, each.is_agent, encode(each)) for each in accounts)
+        self._insert("INSERT OR IGNORE INTO accounts VALUES (?, ?, ?, ?)", rows)
 
     def add_people(self, people: Iterable[tuple[str, str]]) -> None:
-        """Stage people known elsewhere."""
+        """Stage (account, canonical ID) pairs from elsewhere; the accounts take precedence."""
+        self._insert("INSERT OR IGNORE INTO people VALUES (?, ?)", people)
+
+    def _insert(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         with self._translate_errors():
             self._db.execute("BEGIN")
-            self._db.executemany("INSERT OR IGNORE INTO people VALUES (?, ?)", people)
+            self._db.executemany(statement, rows)
             self._db.execute("COMMIT")
-
-    def canonical(self, account_id: str) -> str:
-        """Return the canonical ID of an account."""
-        return self._canonical(account_id)
 
     def _look_up_canonical(self, account_id: str) -> str:
         row = self._db.execute(
@@ -192,9 +193,8 @@ class SqliteV1Stage(V1Questions):
                 document = read.document
                 assert not isinstance(document, V1Account)
                 body = self._encoder.encode(document) if document is not None else None
-                digest = hashlib.blake2b(body or read.raw, digest_size=16).hexdigest()
                 notes = self._encoder.encode(read.notes) if read.notes else None
-                bodies.append((self._number, digest, body, notes))
+                bodies.append((self._number, body, notes))
                 documents.append((self._number, read.collection, read.id, *_columns(document)))
                 if document is not None and not isinstance(document, V1Memory):
                     self._lay_out_lists(document)
@@ -211,7 +211,7 @@ class SqliteV1Stage(V1Questions):
         self._db.executemany(
             "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')", documents
         )
-        self._db.executemany("INSERT INTO bodies VALUES (?, ?, ?, ?)", bodies)
+        self._db.executemany("INSERT INTO bodies VALUES (?, ?, ?)", bodies)
         documents.clear()
         bodies.clear()
 
@@ -232,9 +232,9 @@ class SqliteV1Stage(V1Questions):
                 self._fields[field] += 1
 
     def settle(self, *, merge: bool) -> None:
-        """Assign all memories to lists."""
+        """Resolve all lists. ``merge``: active shards belong to the agent's own scope."""
         with self._translate_errors():
-            v1_settling.settle(self._db, merge=merge)
+            settle(self._db, merge=merge)
 
     def complete(self, note: bytes) -> None:
         """Mark the stage as complete, with a note for the process that opens it next."""
