@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from edenmem.models.changes import ChangeSet
 from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Trigger
+from edenmem.models.host import Message
+from edenmem.models.ids import new_id
 
 _HELD = (FormationStatus.CLAIMED, FormationStatus.RECORDED)
 _FINISHED = (FormationStatus.APPLIED, FormationStatus.FAILED)
@@ -195,6 +197,49 @@ def supersede(
         message_ids=kept,
         superseded_message_ids=formation.message_ids,
         next_step="",
+        updated_at=now,
+    )
+
+
+def is_settled(formation: Formation) -> bool:
+    """Return whether a formation is over, and has no content."""
+    return (
+        formation.status in (FormationStatus.APPLIED, FormationStatus.SUPERSEDED)
+        and not formation.decisions
+        and formation.error is None
+    )
+
+
+def settle(formation: Formation, mine: Set[str] | None, now: datetime) -> Formation:
+    """End and empty a formation that is not recorded, since its messages are to be forgotten.
+
+    If only some are (``mine``), the others in a revoked claim are pending again.
+    """
+    is_under_way = formation.status not in (FormationStatus.APPLIED, FormationStatus.SUPERSEDED)
+    ids = formation.message_ids
+    if mine is not None and is_under_way:
+        ids = tuple(each for each in ids if each in mine)
+    status = FormationStatus.APPLIED if is_under_way else formation.status
+    done = replace(
+        formation, message_ids=ids, decisions=(), error=None, next_step="", updated_at=now
+    )
+    return _let_go(done, status)
+
+
+def finished_record(
+    session_id: str, agent_id: str, seq: int, messages: Sequence[Message], now: datetime
+) -> Formation:
+    """Return a finished formation without content, so that these messages are never formed."""
+    return Formation(
+        id=new_id(now),
+        session_id=session_id,
+        agent_id=agent_id,
+        seq=seq,
+        status=FormationStatus.APPLIED,
+        trigger=Trigger.FORCED,
+        message_ids=tuple(message.id for message in messages),
+        last_message_at=messages[-1].created_at,
+        created_at=now,
         updated_at=now,
     )
 

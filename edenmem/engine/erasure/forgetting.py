@@ -38,6 +38,7 @@ from edenmem.engine.erasure.reports import (
     Treatment,
     receipt_of,
 )
+from edenmem.engine.erasure.settlement import settle_formations
 from edenmem.engine.erasure.survey import Survey, check_conversations, find_subject
 from edenmem.engine.erasure.sweep import Sweep
 from edenmem.engine.formation.recheck import apply_recorded
@@ -223,8 +224,7 @@ class Forgetter:
         at = self._clock()
         removed: Counter[str] = Counter()
         removed["tokens"] += await in_thread(withdraw_tokens, self._runtime, plan.subject)
-        settled = await in_thread(self._store.erasure.settle_formations, plan.traces, at=at)
-        removed["formations (emptied)"] += settled
+        removed.update(await in_thread(settle_formations, self._store, plan.traces, at=at))
         unfinished = [*failed, *await self._write(decisions, "rewrite")]
         copies = 0
         decided = {one.mention.key for one in decisions}

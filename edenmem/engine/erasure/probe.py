@@ -17,6 +17,7 @@ from edenmem.engine.context.recall import Recaller
 from edenmem.engine.erasure.mentions import may_concern, names_of
 from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import ForgetPlan, Probe, name_unreadable
+from edenmem.engine.erasure.settlement import count_traces
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import reader_scopes
@@ -68,7 +69,7 @@ class Prober:
     async def probe(self) -> Probe:
         """Search for removed memory, and for names outside of kept memory."""
         plan = self._plan
-        left = await in_thread(self._store.erasure.count_traces, plan.traces, plan.derived)
+        left = await in_thread(count_traces, self._store, plan.traces, plan.derived)
         self._found.update({kind: count for kind, count in left.items() if kind not in _ALIVE})
         texts = await in_thread(self._scan)
         searches = await self._search()

@@ -15,6 +15,7 @@ from edenmem.engine.context.told import Telling, find_tellings
 from edenmem.engine.erasure.mentions import MentionSurvey, may_concern, names_of
 from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_traces
 from edenmem.engine.erasure.reports import ForgetPlan, name_unreadable
+from edenmem.engine.erasure.settlement import count_traces
 from edenmem.engine.scopes.people import accounts_ever_of, person_of
 from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import NotFoundError, ScopeError, UsageError
@@ -49,7 +50,7 @@ class Survey:
         derived = self.find_derived(traces)
         agents = {*traces.agents, *(one.agent_id for one in derived)}
         traces = msgspec.structs.replace(traces, agents=tuple(sorted(agents)))
-        counts = self._store.erasure.count_traces(traces, [one.id for one in derived])
+        counts = count_traces(self._store, traces, [one.id for one in derived])
         if tokens := sum(1 for _ in find_tokens(self._store.tokens, subject)):
             counts["tokens"] = tokens
         names = names_of(subject)
@@ -109,12 +110,12 @@ class Survey:
         if subject.kind == "user":
             return self._of_user()
         if subject.kind == "session":
-            session = store.host.session(owner)
+            session, agents = store.host.session(owner), store.host.find_agent_ids()
             return Traces(
-                scopes=tuple(Scope.session(agent, owner) for agent in store.host.find_agent_ids()),
+                scopes=tuple(Scope.session(agent, owner) for agent in agents),
                 sources=(owner,),
                 own=(owner,),
-                agents=session.agents if session is not None else (),
+                agents=session.agents if session is not None else tuple(agents),
             )
         if agent_id is None:
             raise ScopeError(f"forgetting a {subject.kind} requires an agent")

@@ -81,7 +81,7 @@ class MongoStore(Store):
         self.cold = MongoColdSessions(connection)
         self.walk = MongoWalk(connection, readiness, transactions, slots, self.host, self.memory)
         self.statistics = MongoStatistics(connection)
-        self.erasure = MongoErasure(connection, transactions, self.formations)
+        self.erasure = MongoErasure(connection, transactions)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.connection.location!r})"

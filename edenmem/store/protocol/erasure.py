@@ -25,7 +25,7 @@ class Erasure(Protocol):
         """
 
     def count_traces(self, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
-        """Count what `erase` would remove, by kind, and the formations to be emptied.
+        """Count what `erase` would remove, by kind.
 
         Kinds with a count of 0 are left out.
         """
@@ -59,13 +59,8 @@ class Erasure(Protocol):
         Only contexts that other programs can restore.
         """
 
-    def settle_formations(self, traces: Traces, *, at: datetime) -> int:
-        """Prevent past messages from being formed later; return how many formations were emptied.
-
-        First of all the messages are marked, which keeps their words out of searches for facts.
-        Recorded changes are applied unless blocked. Claims are revoked, so no worker can record an
-        outcome. Messages without a formation get a finished one. Decisions and errors are emptied.
-        """
+    def mark_messages(self, traces: Traces) -> None:
+        """Keep the words of forgotten messages out of the search for facts that stay."""
 
     def erase(
         self, traces: Traces, derived: Sequence[str], *, at: datetime, run: str
@@ -77,7 +72,7 @@ class Erasure(Protocol):
         erasure's run, which marks what was emptied (`edenmem.models.records.StoredEntry`).
 
         Returns:
-            What was removed, by the kinds of `count_traces`, without formations.
+            What was removed, by the kinds of `count_traces`.
         """
 
     def erase_messages(self, traces: Traces) -> dict[str, int]:

@@ -97,17 +97,18 @@ class Formations(Protocol):
     ) -> Iterator[Reading]:
         """Yield irregular readings of all sessions, or of the ``latest`` active ones."""
 
-    def advance_cursor(self, session_id: str) -> bool:
+    def advance_cursor(self, session_id: str, *, past_replies: bool = False) -> bool:
         """Move the platform's cursor past all read messages, and return whether it was moved.
 
+        ``past_replies``: also past the replies to the last one, up to the next person's message.
         The platform puts an old cursor back when it writes an older copy of the session.
         """
 
     def claim(self, formation: Formation) -> bool:
-        """Insert a formation in one atomic step.
+        """Insert a formation, claimed or finished, in one atomic step.
 
-        On MongoDB the platform's cursor is moved to the session's newest message, and its counters
-        are reset. The cursor is never moved back.
+        On MongoDB a claim moves the platform's cursor to the session's newest message, and resets
+        its counters. The cursor is never moved back.
 
         Returns:
             False if another formation of the session and agent is unfinished, has the same ``seq``,

@@ -1,4 +1,4 @@
 """Erase the traces of a subject from MongoDB.
 
-May import: common, mongo.core, mongo.formations, mongo.host, mongo.memory, mongo.walk, protocol.
+May import: mongo.core, mongo.host, mongo.memory, mongo.walk, protocol.
 """

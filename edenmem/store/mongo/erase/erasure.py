@@ -39,14 +39,12 @@ from edenmem.store.mongo.core.filters import (
     object_ids,
 )
 from edenmem.store.mongo.core.transactions import Transaction, Transactions, touch
-from edenmem.store.mongo.erase.settlement import find_unsettled, settle_session
 from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.host.host import find_messages_by
 from edenmem.store.mongo.memory.history import audit_document
 from edenmem.store.mongo.memory.told import count_replies, erase_items, erase_told
 from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.sources import SOURCES, narrow
-from edenmem.store.protocol.formations import Formations
 from edenmem.store.protocol.store import batched
 
 _AT_ONCE = 500
@@ -94,10 +92,9 @@ _EMPTY_POLICY: Filter = {
 class MongoErasure:
     """Implements `edenmem.store.protocol.erasure.Erasure`."""
 
-    def __init__(self, db: Connection, transactions: Transactions, formations: Formations) -> None:
+    def __init__(self, db: Connection, transactions: Transactions) -> None:
         self._db = db
         self._transactions = transactions
-        self._formations = formations
 
     # -- counts ------------------------------------------------------------------------------
 
@@ -141,7 +138,6 @@ class MongoErasure:
             _VERSIONS: count(RecordKind.HISTORY),
             _ENTRIES: count(RecordKind.AUDIT, _FULL),
             _DERIVED: 0,
-            "formations (emptied)": sum(1 for _ in find_unsettled(self._db, traces)),
             "cached contexts": sum(self._db.sessions.count(filter) for filter in contexts),
             _REPLIES: count_replies(self._db, traces),
         }
@@ -225,17 +221,6 @@ class MongoErasure:
             for each in found
         }
 
-    # -- formations --------------------------------------------------------------------------
-
-    def settle_formations(self, traces: Traces, *, at: datetime) -> int:
-        self._mark_messages(traces)  # first: an interrupted run may not find them again
-        sessions = ((traces.own, None), (traces.shared, traces))
-        return sum(
-            settle_session(self._db, self._formations, session_id, traces.agent_id, subject, at)
-            for ids, subject in sessions
-            for session_id in ids
-        )
-
     # -- memory ------------------------------------------------------------------------------
 
     def erase(
@@ -296,8 +281,7 @@ class MongoErasure:
                 )
                 collection.update_many({"_id": these}, {"$pull": {"related_users": users}})
 
-    def _mark_messages(self, traces: Traces) -> None:
-        """Keep the words of forgotten messages out of the search for facts that stay."""
+    def mark_messages(self, traces: Traces) -> None:
         filters: list[Filter] = [{"session": {"$in": part}} for part in id_parts(traces.own)]
         filters += [
             {"session": {"$in": part}, "sender": {"$in": object_ids(traces.accounts)}}

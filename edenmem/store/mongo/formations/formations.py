@@ -126,20 +126,23 @@ class MongoFormations:
     ) -> Iterator[Reading]:
         return find_readings(self._db, agent_id=agent_id, latest=latest)
 
-    def advance_cursor(self, session_id: str) -> bool:
-        return advance_cursor(self._db, session_id)
+    def advance_cursor(self, session_id: str, *, past_replies: bool = False) -> bool:
+        return advance_cursor(self._db, session_id, past_replies=past_replies)
 
     # -- states ------------------------------------------------------------------------------
 
     def claim(self, formation: Formation) -> bool:
         self._readiness.require()
         self._readiness.require_keys(CLAIM_KEYS)
-        self._slots.storage()  # raises before a model is paid
+        is_open = formation.status is FormationStatus.CLAIMED
+        if is_open:
+            self._slots.storage()  # raises before a model is paid
         try:
             self._db.formations.insert_one(formation_document(formation))
         except DuplicateKeyError:
             return False
-        pass_over(self._db, formation.session_id)
+        if is_open:
+            pass_over(self._db, formation.session_id)
         return True
 
     def move(self, before: Formation, after: Formation) -> bool:

@@ -191,14 +191,28 @@ def pass_over(db: Connection, session_id: str) -> None:
         _move_cursor(db, session_id, _place(newest))
 
 
-def advance_cursor(db: Connection, session_id: str) -> bool:
+def advance_cursor(db: Connection, session_id: str, *, past_replies: bool) -> bool:
     """Move the platform's cursor past all read messages; see `Formations.advance_cursor`."""
     readers = _find_readers(db, [object_id(session_id)], Reach.WAITING)
     of_session = [each for (session, _), each in readers.items() if session == session_id]
     read = {id for each in of_session for id in (*each.taken, *each.platform)}
     rows = db.find_by_ids(db.messages, read, {"createdAt": 1}, session=object_id(session_id))
     newest = max(map(_place, rows), default=None)
+    if newest is not None and past_replies:
+        newest = _pass_replies(db, session_id, newest)
     return newest is not None and _move_cursor(db, session_id, newest)
+
+
+def _pass_replies(db: Connection, session_id: str, end: Place) -> Place:
+    """Return the last message before the next one of a person."""
+    later: Filter = {"session": object_id(session_id), "createdAt": {"$gte": end.at}}
+    fields = {"createdAt": 1, "role": 1, "trigger": 1}
+    for row in db.messages.find(later, fields, sort=_IN_ORDER):
+        if _place(row) > end:
+            if row.get("role") == "user" and not row.get("trigger"):
+                break
+            end = _place(row)
+    return end
 
 
 def _move_cursor(db: Connection, session_id: str, end: Place) -> bool:

@@ -1,4 +1,4 @@
 """Erasing the traces of a subject from SQLite.
 
-May import: common, sqlite.apply, sqlite.core, sqlite.formations, sqlite.memory, sqlite.walk.
+May import: sqlite.core, sqlite.memory, sqlite.walk.
 """

@@ -19,7 +19,6 @@ from typing import Any, get_args
 import msgspec
 
 from edenmem.models.backup import RecordKind, Selection
-from edenmem.models.changes import ChangeSet
 from edenmem.models.forgetting import (
     FORGOTTEN,
     Forgetting,
@@ -30,16 +29,12 @@ from edenmem.models.forgetting import (
 )
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry, content_mark, users_mark
-from edenmem.store.common.progress import Place, finished_record, pass_over
-from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core import scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
-from edenmem.store.sqlite.formations.formations import insert_formation
 from edenmem.store.sqlite.memory import facts, log, told
 from edenmem.store.sqlite.walk.sources import (
     BY_SUBJECT,
-    FROM_SUBJECT,
     OF_ACCOUNTS,
     SOURCES,
     count_rows,
@@ -51,8 +46,6 @@ _DERIVED, _REPLIES = "derived reflections", "notes of replies"
 #: Facts and reflections in one transaction.
 _AT_ONCE = 500
 
-#: A formation without content.
-_SETTLED = "status = 'applied' AND decisions = '[]' AND error IS NULL AND changes IS NULL"
 #: Audit entries with content.
 _FULL = "(before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
 #: Name, kind and condition of each count. A text that was never written is a buffer, which is
@@ -65,7 +58,6 @@ _COUNTED = (
     ("policies", RecordKind.POLICY, "1"),
     (_VERSIONS, RecordKind.HISTORY, "1"),
     (_ENTRIES, RecordKind.AUDIT, _FULL),
-    ("formations (emptied)", RecordKind.FORMATION, f"NOT ({_SETTLED})"),
 )
 
 #: Empties audit entries with their salts (`StoredEntry`); the first parameter is the mark.
@@ -205,17 +197,6 @@ class Erasure(Part):
     def find_old_contexts(self, *, since: datetime, before: datetime) -> dict[str, datetime]:
         return {}
 
-    # -- formations --------------------------------------------------------------------------------
-
-    def settle_formations(self, traces: Traces, *, at: datetime) -> int:
-        self._mark_messages(traces)  # first: an interrupted run may not find them again
-        settled = 0
-        for sessions, everything in ((traces.own, True), (traces.shared, False)):
-            for session_id in sessions:
-                with self._db.writing() as connection:
-                    settled += _settle(connection, session_id, traces, everything, at)
-        return settled
-
     # -- memory ------------------------------------------------------------------------------------
 
     def erase(
@@ -269,8 +250,7 @@ class Erasure(Part):
             connection.execute(_UNRELATE_AUDIT, (mark, ids, kind))
             connection.execute(_UNRELATE.format(table), (accounts, ids))
 
-    def _mark_messages(self, traces: Traces) -> None:
-        """Keep the words of forgotten messages out of the search for facts that stay."""
+    def mark_messages(self, traces: Traces) -> None:
         chosen = f"SELECT id FROM messages m WHERE {_OF_SUBJECT}"
         values = _own_and_subject(traces)
         with self._db.writing() as connection:
@@ -413,11 +393,6 @@ def _numbers(connection: sqlite3.Connection, traces: Traces) -> list[int]:
     return list(scopes.numbers_of(connection, traces.scopes).values())
 
 
-def _of_agent(traces: Traces) -> tuple[str, list[Any]]:
-    """Return the condition that limits formations to one agent, and its value."""
-    return ("", []) if traces.agent_id is None else (" AND agent_id = ?", [traces.agent_id])
-
-
 def _rows(connection: sqlite3.Connection, tail: str, values: tuple[Any, ...]) -> list[Forgetting]:
     rows = connection.execute(
         f"SELECT id, kind, begun_at, closed_at, counts FROM forgettings {tail}",
@@ -461,101 +436,3 @@ def _erase_past(
     removed[_VERSIONS] += gone.rowcount
     emptied = connection.execute(_EMPTY_AUDIT.format(among), (mark, *values))
     removed[_ENTRIES] += emptied.rowcount
-
-
-# -- formations of one session ---------------------------------------------------------------------
-
-
-def _settle(
-    connection: sqlite3.Connection, session_id: str, traces: Traces, everything: bool, at: datetime
-) -> int:
-    narrowed, value = _of_agent(traces)
-    subject = _subject(traces)
-    chosen, chosen_values = ("", ()) if everything else (f" AND {FROM_SUBJECT}", subject)
-    recorded = connection.execute(
-        f"SELECT changes FROM formations WHERE session_id = ? AND status = 'recorded'{narrowed}",
-        (session_id, *value),
-    ).fetchall()
-    for (changes,) in recorded:
-        apply_changes(connection, msgspec.json.decode(changes, type=ChangeSet))
-    if not everything:  # messages of other people in a withdrawn claim are released
-        connection.execute(
-            "DELETE FROM formation_messages WHERE formation_id IN (SELECT id FROM formations"
-            " WHERE session_id = ? AND status IN ('claimed', 'released', 'failed')"
-            f"{narrowed}{chosen}) AND message_id NOT IN (SELECT id FROM messages m"
-            f" WHERE session_id = ? AND {BY_SUBJECT})",
-            (session_id, *value, *chosen_values, session_id, *subject),
-        )
-    settled = connection.execute(
-        "UPDATE formations SET status = 'applied', decisions = '[]', error = NULL, changes = NULL,"
-        " worker = NULL, lease_until = NULL, not_before = NULL, next_step = '', updated_at = ?"
-        f" WHERE session_id = ? AND NOT ({_SETTLED}){narrowed}{chosen}",
-        (to_ms(at), session_id, *value, *chosen_values),
-    ).rowcount
-    _count_as_done(connection, session_id, traces, everything, at)
-    _pass_over(connection, session_id, None if everything else traces)
-    return settled
-
-
-def _count_as_done(
-    connection: sqlite3.Connection, session_id: str, traces: Traces, everything: bool, at: datetime
-) -> None:
-    """Mark the pending messages as formed, by an empty formation."""
-    agents = connection.execute(
-        "SELECT member_id FROM session_members WHERE session_id = ? AND role = 'agent'"
-        " ORDER BY place",
-        (session_id,),
-    ).fetchall()
-    for (agent_id,) in agents:
-        if traces.agent_id not in (None, agent_id):
-            continue
-        sender, values = "", list[Any]()
-        if not everything:
-            sender, values = f" AND {BY_SUBJECT}", list(_subject(traces))
-        waiting = connection.execute(
-            f"SELECT m.id, m.created_at FROM messages m WHERE m.session_id = ?{sender}"
-            " AND NOT EXISTS (SELECT 1 FROM formation_messages f WHERE f.session_id = m.session_id"
-            " AND f.agent_id = ? AND f.message_id = m.id) ORDER BY m.created_at, m.id",
-            (session_id, *values, agent_id),
-        ).fetchall()
-        if waiting:
-            (seq,) = connection.execute(
-                "SELECT coalesce(max(seq), 0) + 1 FROM formations"
-                " WHERE session_id = ? AND agent_id = ?",
-                (session_id, agent_id),
-            ).fetchone()
-            places = [Place(time(created_at), id) for id, created_at in waiting]
-            insert_formation(connection, finished_record(session_id, agent_id, seq, places, at))
-
-
-def _pass_over(connection: sqlite3.Connection, session_id: str, traces: Traces | None) -> None:
-    """Move the platform's cursor past the subject's messages (None: all), never backwards."""
-    subject, values = ("", ()) if traces is None else (f" AND {BY_SUBJECT}", _subject(traces))
-    newest = connection.execute(
-        f"SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ?{subject}"
-        " ORDER BY m.created_at DESC, m.id DESC LIMIT 1",
-        (session_id, *values),
-    ).fetchone()
-    if newest is None:
-        return
-    (cursor,) = connection.execute(
-        "SELECT last_memory_message_id FROM sessions WHERE id = ?", (session_id,)
-    ).fetchone()
-    known = connection.execute(
-        "SELECT created_at, id FROM messages WHERE id = ?", (cursor,)
-    ).fetchone()
-    if known is not None and known >= newest:
-        return
-    rows = connection.execute(
-        "SELECT m.created_at, m.id, m.role = 'user' AND m.trigger = 0"
-        f" AND coalesce(m.sender, '') NOT {AMONG} FROM messages m"
-        " WHERE m.session_id = ? AND m.created_at >= ? ORDER BY m.created_at, m.id",
-        (json_array(traces.accounts if traces else ()), session_id, newest[0]),
-    )
-    messages = ((Place(time(at), id), bool(is_of_others)) for at, id, is_of_others in rows)
-    last, _ = pass_over(
-        messages, Place(time(newest[0]), newest[1]), cursor if known is None else None
-    )
-    connection.execute(
-        "UPDATE sessions SET last_memory_message_id = ? WHERE id = ?", (last, session_id)
-    )

@@ -223,7 +223,7 @@ class Formations(Part):
     ) -> Iterator[Reading]:
         return iter(())  # no platform writes to a file
 
-    def advance_cursor(self, session_id: str) -> bool:
+    def advance_cursor(self, session_id: str, *, past_replies: bool = False) -> bool:
         return False
 
     def claim(self, formation: Formation) -> bool:
