@@ -305,6 +305,29 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+# -- values --------------------------------------------------------------------------------------
+
+
+def cell(value: object) -> str:
+    """Format a value on one line; "" for an empty one, times relative."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return ago(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(cell, value))
+    return one_line(str(value))
+
+
+def in_full(value: object) -> str:
+    """Format a value as `cell`, with times absolute and relative."""
+    return f"{iso(value)} ({ago(value)})" if isinstance(value, datetime) else cell(value)
+
+
 # -- XML -----------------------------------------------------------------------------------------
 
 _NOT_XML = "[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"

@@ -190,14 +190,12 @@ class Browser(App[None]):
                 self._scopes = sorted(scopes, key=lambda labeled: labeled.order)
                 self.filter_scopes()
         self._scopes = sorted(scopes, key=lambda labeled: labeled.order)
-        self._chosen = self._now(self._chosen)
+        chosen = self._chosen
+        if chosen is not None:  # with its current sizes; an emptied scope stays open
+            now = (labeled for labeled in scopes if labeled.scope == chosen.scope)
+            self._chosen = next(now, chosen)
         self.filter_scopes()
         self._update_heading()
-
-    def _now(self, chosen: LabeledScope | None) -> LabeledScope | None:
-        """Return the open scope with its current sizes; an emptied scope stays open."""
-        scope = chosen.scope if chosen is not None else None
-        return next((labeled for labeled in self._scopes if labeled.scope == scope), chosen)
 
     @on(Input.Changed, "#filter")
     def filter_scopes(self) -> None:
@@ -305,24 +303,21 @@ class Browser(App[None]):
             self._put_detail(Content(""))
         elif self._tab != "text":
             self._put_detail(words.detail(self._item))
-            self._update_info()
+            rows = self._rows("items")
+            number = len(rows.rows)
+            total = self._chosen.status.facts if self._tab == "facts" else 0
+            more = f"{max(total, number):,}" if total else f"{number:,}{'+' * rows.has_more}"
+            if self._tab == "search":
+                info = self._search_info if self._found else ""
+            elif rows.rows:
+                info = f"{(rows.highlighted or 0) + 1:,} of {more}"
+            else:
+                info = _EMPTY[self._tab]
+            self._static("info").update(Content(info))
 
     def _put_detail(self, text: Content) -> None:
         self._static("text").update(text)
         self._main.query_one("#detail").scroll_home(animate=False)
-
-    def _update_info(self) -> None:
-        rows = self._rows("items")
-        if self._tab == "search":
-            self._static("info").update(Content(self._search_info if self._found else ""))
-            return
-        assert self._chosen is not None
-        number = len(rows.rows)
-        total = self._chosen.status.facts if self._tab == "facts" else 0
-        index = (rows.highlighted or 0) + 1 if rows.rows else 0
-        more = f"{max(total, number):,}" if total else f"{number:,}{'+' if rows.has_more else ''}"
-        info = f"{index:,} of {more}" if rows.rows else _EMPTY[self._tab]
-        self._static("info").update(Content(info))
 
     # -- keys ------------------------------------------------------------------------------------
 
@@ -341,7 +336,8 @@ class Browser(App[None]):
         """
         command = self.screen.active_bindings.get(event.key)
         if command is not None and not command.enabled:
-            self._explain_dimmed()
+            why = "The store is read-only." if self._chosen else "There is no scope yet."
+            self.notify(why, severity="warning")
         elif self.focused is self._main.query_one("#filter") and event.key == "down":
             self._rows("scopes").focus()
         elif (
@@ -401,12 +397,6 @@ class Browser(App[None]):
         assert self._chosen is not None
         return self._chosen
 
-    def _explain_dimmed(self) -> None:
-        if self._chosen is None:
-            self.notify("There is no scope yet.", severity="warning")
-        else:
-            self.notify("The store is read-only.", severity="warning")
-
     # -- search ----------------------------------------------------------------------------------
 
     @on(Input.Submitted, "#query")
@@ -451,15 +441,12 @@ class Browser(App[None]):
         """Edit the highlighted item or the text."""
         chosen = self._open_scope
         target = await self._read_target()
-        if isinstance(target, Fact):
-            draft = memory.fact_draft(self._service, target)
-        elif isinstance(target, Reflection):
-            if target.absorbed:
-                self.notify("This reflection is already in the text: edit the text.")
-                return
-            draft = memory.reflection_draft(self._service, target)
-        elif isinstance(self._item, ReviewItem):
-            draft = memory.review_draft(self._service, self._item)
+        item = target or self._item
+        if isinstance(item, Reflection) and item.absorbed:
+            self.notify("This reflection is already in the text: edit the text.")
+            return
+        if isinstance(item, Fact | Reflection | ReviewItem):
+            draft = memory.draft_of(self._service, item)
         elif self._tab == "text":
             opened = await guard(
                 self, in_thread(memory.text_draft, self._service, chosen.scope, chosen.name)
@@ -489,12 +476,13 @@ class Browser(App[None]):
         if reviewed is None:
             return
         near = reviewed.near if item.state == "held" else None
-        question, yes = f"Accept this {item.kind}?", "Accept"
+        question = Question(f"Accept this {item.kind}?", words.detail(item), yes="Accept")
         if near is not None:
-            question, yes = "Accept it in place of the fact that it resembles?", "Replace"
-        about = words.diff(near.content, item.content) if near else words.detail(item)
+            about = words.diff(near.content, item.content)
+            what = "Accept it in place of the fact that it resembles?"
+            question = Question(what, about, yes="Replace")
         await self._decide(
-            Question(question, about, yes=yes),
+            question,
             lambda reviewer: reviewer.accept(
                 item.id, replaces=near.id if near else None, version=item.version
             ),
@@ -528,15 +516,15 @@ class Browser(App[None]):
         if target is None:
             self.notify("Highlight a fact or reflection to delete.")
             return
-        kind = "fact" if isinstance(target, Fact) else "reflection"
-        question = Question(
-            f"Delete this {kind}?", Content(words.shown(target.content)), yes="Delete"
-        )
+        kind = type(target).__name__.lower()
 
         def delete(editor: Editor) -> EditReport:
             remove = editor.delete_fact if kind == "fact" else editor.delete_reflection
             return remove(target.id, expected_version=target.version)
 
+        question = Question(
+            f"Delete this {kind}?", Content(words.shown(target.content)), yes="Delete"
+        )
         await self._decide(question, delete, "Deleted. Press u to undo.")
 
     @work(exclusive=True, group="change")

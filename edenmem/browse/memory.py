@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
@@ -98,51 +98,35 @@ def read_labeled(service: MemoryService) -> Iterator[list[LabeledScope]]:
 # -- rows ----------------------------------------------------------------------------------------
 
 
-def fact_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
-    """Yield the facts, newest first."""
-    for fact in service.memory.facts(FactFilter(scopes=(scope,))):
-        yield Row(fact.id, words.fact_row(fact), fact)
-
-
-def reflection_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
-    """Yield all reflections, newest first."""
-    for reflection in service.memory.reflections([scope]):
-        yield Row(reflection.id, words.reflection_row(reflection), reflection)
-
-
-def version_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
+def _versions(service: MemoryService, scope: Scope) -> Iterator[Row]:
     """Yield the versions of the text, newest first, with the previous text."""
     try:
         versions = service.history.text_versions(scope)
     except NotFoundError:
         return
     before = ["", *(version.content for version in versions)]
-    for version, text in reversed(list(zip(versions, before, strict=False))):
-        yield Row(
-            str(version.version), words.version_row(version), words.TextVersion(version, text)
-        )
+    for version in map(words.TextVersion, reversed(versions), reversed(before[:-1])):
+        yield Row(str(version.version.version), words.row(version), version)
 
 
-def entry_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
-    """Yield the changes in the scope, newest first."""
-    for entry in service.history.entries(scope=scope):
-        yield Row(entry.id, words.entry_row(entry), entry)
-
-
-def review_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
+def _review(service: MemoryService, scope: Scope) -> Iterator[Row]:
     """Yield what waits for review in all scopes of the agent."""
     for item in service.editor.items(scope.agent_id):
         label = service.scopes.labels([item.home]).within_agent(item.home)
-        yield Row(item.id, words.review_row(item, label), item)
+        yield Row(item.id, words.row(item, label), item)
 
 
-#: ID of a tab → its rows.
+def _rows(items: Iterable[Fact | Reflection | AuditEntry]) -> Iterator[Row]:
+    return (Row(item.id, words.row(item), item) for item in items)
+
+
+#: ID of a tab → its rows, newest first.
 LISTS: dict[str, Callable[[MemoryService, Scope], Iterator[Row]]] = {
-    "facts": fact_rows,
-    "reflections": reflection_rows,
-    "history": version_rows,
-    "log": entry_rows,
-    "review": review_rows,
+    "facts": lambda service, scope: _rows(service.memory.facts(FactFilter(scopes=(scope,)))),
+    "reflections": lambda service, scope: _rows(service.memory.reflections([scope])),
+    "history": _versions,
+    "log": lambda service, scope: _rows(service.history.entries(scope=scope)),
+    "review": _review,
 }
 
 
@@ -166,14 +150,12 @@ async def search(service: MemoryService, scope: Scope, query: str) -> SearchRepo
 
 def hit_rows(service: MemoryService, report: SearchReport) -> list[Row]:
     """Return the rows of search results: facts, then reflections and texts."""
-    found: list[SearchHit | MemoryHit] = [*report.hits, *report.passages]
-    scopes = [*(hit.fact.home for hit in report.hits), *(hit.scope for hit in report.passages)]
-    ids = [*(hit.fact.id for hit in report.hits), *(hit.id for hit in report.passages)]
-    labels = service.scopes.labels(scopes)
-    return [
-        Row(key, words.hit_row(hit, labels.within_agent(scope)), hit)
-        for key, hit, scope in zip(ids, found, scopes, strict=True)
+    hits: list[tuple[str, Scope, SearchHit | MemoryHit]] = [
+        *((hit.fact.id, hit.fact.home, hit) for hit in report.hits),
+        *((hit.id, hit.scope, hit) for hit in report.passages),
     ]
+    label = service.scopes.labels([scope for _, scope, _ in hits]).within_agent
+    return [Row(key, words.row(hit, label(scope)), hit) for key, scope, hit in hits]
 
 
 # -- editing -------------------------------------------------------------------------------------
@@ -187,52 +169,45 @@ def read_target(service: MemoryService, item: object) -> Fact | Reflection | Non
         case SearchHit():
             return service.memory.find_fact(item.fact.id)
         case MemoryHit(kind="reflection"):
-            found = service.memory.reflections([item.scope])
-            return next((each for each in found if each.id == item.id), None)
+            return _reflection(service, item.scope, item.id)
         case _:
             return None
 
 
-def fact_draft(service: MemoryService, fact: Fact) -> Draft:
-    """Return a draft of a fact."""
+def _reflection(service: MemoryService, scope: Scope, id: str) -> Reflection | None:
+    found = service.memory.reflections([scope])
+    return next((each for each in found if each.id == id), None)
 
-    def write(editor: Editor, content: str, version: int) -> EditReport:
-        return editor.edit_fact(fact.id, content, expected_version=version)
+
+def draft_of(service: MemoryService, item: Fact | Reflection | ReviewItem) -> Draft:
+    """Return a draft of an item; one that waits for review is accepted with its new text."""
+
+    def write(editor: Reviewer, content: str, version: int) -> EditReport:
+        match item:
+            case Fact():
+                return editor.edit_fact(item.id, content, expected_version=version)
+            case Reflection():
+                return editor.edit_reflection(item.id, content, expected_version=version)
+            case ReviewItem():
+                return editor.accept(item.id, content=content, version=version, anyway=True)
 
     def reload() -> tuple[str, int] | None:
-        now = service.memory.fact(fact.id)
+        now: Fact | Reflection | ReviewItem | None
+        match item:
+            case Fact():
+                now = service.memory.fact(item.id)
+            case Reflection():
+                now = _reflection(service, item.home, item.id)
+            case ReviewItem():
+                now = None
+                with suppress(NotFoundError):
+                    now = service.editor.find(item.id)
         return (now.content, now.version) if now is not None else None
 
-    return Draft("Edit fact", fact.content, fact.version, write, reload)
-
-
-def reflection_draft(service: MemoryService, reflection: Reflection) -> Draft:
-    """Return a draft of a reflection."""
-
-    def write(editor: Editor, content: str, version: int) -> EditReport:
-        return editor.edit_reflection(reflection.id, content, expected_version=version)
-
-    def reload() -> tuple[str, int] | None:
-        found = service.memory.reflections([reflection.home])
-        now = next((each for each in found if each.id == reflection.id), None)
-        return (now.content, now.version) if now is not None else None
-
-    return Draft("Edit reflection", reflection.content, reflection.version, write, reload)
-
-
-def review_draft(service: MemoryService, item: ReviewItem) -> Draft:
-    """Return a draft of an item, which is accepted with its new text."""
-
-    def write(reviewer: Reviewer, content: str, version: int) -> EditReport:
-        return reviewer.accept(item.id, content=content, version=version, anyway=True)
-
-    def reload() -> tuple[str, int] | None:
-        with suppress(NotFoundError):
-            now = service.editor.find(item.id)
-            return now.content, now.version
-        return None
-
-    return Draft(f"Edit and accept this {item.kind}", item.content, item.version, write, reload)
+    title = f"Edit {type(item).__name__.lower()}"
+    if isinstance(item, ReviewItem):
+        title = f"Edit and accept this {item.kind}"
+    return Draft(title, item.content, item.version, write, reload)
 
 
 def text_draft(service: MemoryService, scope: Scope, label: str) -> Draft:
@@ -245,8 +220,7 @@ def text_draft(service: MemoryService, scope: Scope, label: str) -> Draft:
         now = service.memory.text(scope)
         return (now.consolidated_content, now.version) if now is not None else ("", 0)
 
-    content, version = reload()
-    return Draft(f"Edit the text of {label}", content, version, write, reload)
+    return Draft(f"Edit the text of {label}", *reload(), write, reload)
 
 
 # -- undo and why --------------------------------------------------------------------------------

@@ -25,7 +25,16 @@ from edenmem.engine.reports import ContextReport, MemoryHit, ScopeStatus, Search
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.memory import UNCONFIRMED, Consolidation, Fact, Reflection, ReviewItem
 from edenmem.models.scope import ScopeKind
-from edenmem.text import ago, cut_line, display_width, iso, many, one_line, printable
+from edenmem.text import (
+    ago,
+    cell,
+    cut_line,
+    display_width,
+    in_full,
+    many,
+    one_line,
+    printable,
+)
 
 #: Maximum characters of a text.
 _MOST = 20_000
@@ -33,6 +42,8 @@ _MOST = 20_000
 _ROW = 400
 
 _DIM, _BOLD = "dim", "bold"
+#: Values of fields that are not shown.
+_UNSET: tuple[object, ...] = (None, "", False, (), [])
 #: Part of a context → color.
 _PART_STYLES = {
     "AgentMemory": "$text-primary",
@@ -66,15 +77,9 @@ def line(text: str) -> str:
     return one_line(text[: 4 * _ROW], _ROW)
 
 
-def _row(at: datetime | None, text: str, mark: str = "") -> Content:
-    when = ago(at) if at is not None else ""
-    marked = f"{mark} " if mark else ""
-    return Content.assemble((f"{when:>8} ", _DIM), (marked, _BOLD), line(text))
-
-
 def fields(pairs: Iterable[tuple[str, object]]) -> Content:
     """Lay out names and values, without empty ones."""
-    rows = [(name, shown(str(value))) for name, value in pairs if value not in (None, "")]
+    rows = [(name, shown(in_full(value))) for name, value in pairs if value not in _UNSET]
     width = max((len(name) for name, _ in rows), default=0)
     lines = (Content.assemble((f"{name:<{width}} ", _DIM), value) for name, value in rows)
     return Content("\n").join(lines)
@@ -122,183 +127,128 @@ def sizes(status: ScopeStatus) -> str:
 # -- items ---------------------------------------------------------------------------------------
 
 
-def fact_row(fact: Fact) -> Content:
-    """Return the row of a fact."""
-    marks = (("private", fact.private), (UNCONFIRMED, fact.unconfirmed))
-    return _row(fact.recent_at, fact.content, " ".join(mark for mark, holds in marks if holds))
+def row(item: object, label: str = "") -> Content:
+    """Return the row of an item; ``label`` names the scope of one from any scope."""
+    match item:
+        case Fact():
+            marks = ("private" if item.private else "", UNCONFIRMED if item.unconfirmed else "")
+            return _row(item.recent_at, item.content, *marks)
+        case Reflection():
+            marks = ("" if item.absorbed else "pending", UNCONFIRMED if item.unconfirmed else "")
+            return _row(item.dated_at, item.content, *marks)
+        case ReviewItem():
+            return _row(item.held_at, item.content, f"{line(label)}, {item.state}")
+        case TextVersion():
+            return Content(line(version_title(item.version)))
+        case AuditEntry():
+            says = summarize_entry(item)[: 2 * _ROW]
+            return _row(item.at, f"{action_words(item)} · {item.actor.name}: {says}")
+        case SearchHit() | MemoryHit():
+            found = item.fact if isinstance(item, SearchHit) else item
+            kind = "" if isinstance(item, SearchHit) else f"{item.kind} "
+            about = f"{item.score:.3f} {kind}{line(label)} "
+            mark = f" ({UNCONFIRMED})" if found.unconfirmed else ""
+            return Content.assemble((about, _DIM), line(f"{found.content}{mark}"))
+        case _:
+            return Content("")
 
 
-def reflection_row(reflection: Reflection) -> Content:
-    """Return the row of a reflection; pending ones are marked."""
-    marks = (("pending", not reflection.absorbed), (UNCONFIRMED, reflection.unconfirmed))
-    marked = " ".join(mark for mark, holds in marks if holds)
-    return _row(reflection.dated_at, reflection.content, marked)
-
-
-def review_row(item: ReviewItem, label: str) -> Content:
-    """Return the row of an item that waits for review."""
-    return _row(item.held_at, item.content, f"{line(label)}, {item.state}")
-
-
-def version_row(version: HistoryEntry) -> Content:
-    """Return the row of a version of a text."""
-    return Content(line(version_title(version)))
-
-
-def entry_row(entry: AuditEntry) -> Content:
-    """Return the row of a log entry."""
-    text = f"{action_words(entry)} · {entry.actor.name}: {summarize_entry(entry)[: 2 * _ROW]}"
-    return _row(entry.at, text)
-
-
-def hit_row(hit: SearchHit | MemoryHit, label: str) -> Content:
-    """Return the row of a search result."""
-    found = hit.fact if isinstance(hit, SearchHit) else hit
-    mark = f" ({UNCONFIRMED})" if found.unconfirmed else ""
-    kind = "" if isinstance(hit, SearchHit) else f"{hit.kind} "
-    about = f"{hit.score:.3f} {kind}{line(label)} "
-    return Content.assemble((about, _DIM), line(f"{found.content}{mark}"))
-
-
-def _time(moment: datetime | None) -> str:
-    return f"{iso(moment)} ({ago(moment)})" if moment is not None else ""
-
-
-def _fact_detail(fact: Fact) -> Content:
-    return _about(
-        fact.content,
-        [
-            ("fact", fact.id),
-            ("said", _time(fact.said_at)),
-            ("formed", _time(fact.formed_at)),
-            ("corrected", _time(fact.updated_at)),
-            ("version", fact.version),
-            ("private", "yes" if fact.private else ""),
-            ("quote", f"“{fact.quote}”" if fact.quote else ""),
-            (UNCONFIRMED, fact.unconfirmed),
-            ("key", fact.key or ""),
-            ("tags", ", ".join(fact.tags)),
-            ("metadata", ", ".join(f"{name}={text}" for name, text in fact.metadata.items())),
-            ("expires", _time(fact.expires_at)),
-            ("accessed", many(fact.access_count, "time") if fact.access_count else ""),
-        ],
-    )
-
-
-def _reflection_detail(reflection: Reflection) -> Content:
-    state = _time(reflection.absorbed_at) or "yes" if reflection.absorbed else "no, pending"
-    return _about(
-        reflection.content,
-        [
-            ("reflection", reflection.id),
-            ("said", _time(reflection.said_at)),
-            ("formed", _time(reflection.formed_at)),
-            ("in the text", state),
-            ("version", reflection.version),
-            ("private", "yes" if reflection.private else ""),
-            (UNCONFIRMED, reflection.unconfirmed),
-        ],
-    )
-
-
-def _review_detail(item: ReviewItem) -> Content:
-    return _about(
-        item.content,
-        [
-            (item.kind, item.id),
-            (item.state, _time(item.held_at)),
-            ("said", _time(item.said_at)),
-            ("private", "yes" if item.private else ""),
-            ("quote", f"“{item.quote}”" if item.quote else ""),
-            ("doubt", item.reasons),
-        ],
-    )
-
-
-def _version_detail(item: TextVersion) -> Content:
-    heading = Content.styled(line(version_title(item.version)), _BOLD)
-    return Content("\n\n").join([heading, diff(item.before, item.version.content)])
-
-
-def _entry_detail(entry: AuditEntry) -> Content:
-    about = fields(
-        [
-            ("what", f"{action_words(entry)} {entry.target_id}"),
-            ("who", f"{entry.actor.name} on {entry.actor.host}"),
-            ("when", _time(entry.at)),
-            ("command", entry.actor.command),
-            ("why", entry.reason),
-            ("undoes", entry.undoes),
-            ("entry", entry.id),
-        ]
-    )
-    return Content("\n\n").join([change(entry.before, entry.after), about])
-
-
-def _hit_detail(hit: SearchHit | MemoryHit) -> Content:
-    if isinstance(hit, MemoryHit):
-        found = [(hit.kind, hit.id), ("score", f"{hit.score:.3f} by words"), ("when", hit.at)]
-        return _about(hit.content, [(name, figures(value)) for name, value in found])
-    stages = [(stage, _stage(said)) for stage, said in hit.explain.items()]
-    fact = hit.fact
-    quote = f"“{fact.quote}”" if fact.quote else ""
-    about = [("quote", quote), (UNCONFIRMED, fact.unconfirmed), ("fact", fact.id)]
-    return _about(fact.content, [*stages, *about])
-
-
-def _stage(said: object) -> str:
-    """Format the figures of a stage, without that a hit passed."""
-    if isinstance(said, Mapping):
-        said = {name: value for name, value in said.items() if (name, value) != ("passed", True)}
-    return figures(said)
+def _row(at: datetime | None, text: str, *marks: str) -> Content:
+    when = ago(at) if at is not None else ""
+    marked = "".join(f"{mark} " for mark in marks if mark)
+    return Content.assemble((f"{when:>8} ", _DIM), (marked, _BOLD), line(text))
 
 
 def detail(item: object) -> Content:
     """Return the details of an item."""
     match item:
         case Fact():
-            return _fact_detail(item)
+            about = [
+                ("fact", item.id),
+                ("said", item.said_at),
+                ("formed", item.formed_at),
+                ("corrected", item.updated_at),
+                ("version", item.version),
+                ("private", item.private),
+                ("quote", _quoted(item.quote)),
+                (UNCONFIRMED, item.unconfirmed),
+                ("key", item.key),
+                ("tags", item.tags),
+                ("metadata", [f"{name}={text}" for name, text in item.metadata.items()]),
+                ("expires", item.expires_at),
+                ("accessed", many(item.access_count, "time") if item.access_count else ""),
+            ]
         case Reflection():
-            return _reflection_detail(item)
+            state = item.absorbed_at or True if item.absorbed else "no, pending"
+            about = [
+                ("reflection", item.id),
+                ("said", item.said_at),
+                ("formed", item.formed_at),
+                ("in the text", state),
+                ("version", item.version),
+                ("private", item.private),
+                (UNCONFIRMED, item.unconfirmed),
+            ]
         case ReviewItem():
-            return _review_detail(item)
+            about = [
+                (item.kind, item.id),
+                (item.state, item.held_at),
+                ("said", item.said_at),
+                ("private", item.private),
+                ("quote", _quoted(item.quote)),
+                ("doubt", item.reasons),
+            ]
+        case MemoryHit():
+            about = [(item.kind, item.id), ("score", f"{item.score:.3f} by words")]
+            about.append(("when", item.at))
+        case SearchHit():
+            stages = [(stage, _stage(said)) for stage, said in item.explain.items()]
+            fact = item.fact
+            quote = ("quote", _quoted(fact.quote))
+            about = [*stages, quote, (UNCONFIRMED, fact.unconfirmed), ("fact", fact.id)]
+            return _about(fact.content, about)
         case TextVersion():
-            return _version_detail(item)
+            heading = Content.styled(line(version_title(item.version)), _BOLD)
+            return Content("\n\n").join([heading, diff(item.before, item.version.content)])
         case AuditEntry():
-            return _entry_detail(item)
-        case SearchHit() | MemoryHit():
-            return _hit_detail(item)
+            about = [
+                ("what", f"{action_words(item)} {item.target_id}"),
+                ("who", f"{item.actor.name} on {item.actor.host}"),
+                ("when", item.at),
+                ("command", item.actor.command),
+                ("why", item.reason),
+                ("undoes", item.undoes),
+                ("entry", item.id),
+            ]
+            return Content("\n\n").join([change(item.before, item.after), fields(about)])
         case _:
             return Content("")
+    return _about(item.content, about)
+
+
+def _quoted(quote: str) -> str:
+    return f"“{quote}”" if quote else ""
+
+
+def _stage(said: Mapping[str, Any]) -> str:
+    """Format the figures of a stage, without that a hit passed."""
+    return _figures({name: each for name, each in said.items() if (name, each) != ("passed", True)})
+
+
+def _figures(said: object) -> str:
+    """Format figures on one line."""
+    if not isinstance(said, Mapping):
+        return cell(said)
+    parts = ((name, _figures(value)) for name, value in said.items() if value is not None)
+    return ", ".join(f"{name} {value}" for name, value in parts)
 
 
 def text_detail(text: Consolidation | None) -> Content:
     """Return the details of a consolidated text."""
     if text is None or not text.version:
         return Content.styled("No text yet. Consolidation writes one from reflections.", _DIM)
-    about = [
-        ("version", text.version),
-        ("written", _time(text.updated_at or text.last_consolidated_at)),
-    ]
-    return _about(text.consolidated_content, about)
-
-
-def figures(said: object) -> str:
-    """Format figures on one line."""
-    match said:
-        case Mapping():
-            parts = ((name, figures(value)) for name, value in said.items() if value is not None)
-            return ", ".join(f"{name} {value}" for name, value in parts)
-        case bool():
-            return "yes" if said else "no"
-        case float():
-            return f"{said:.3f}"
-        case datetime():
-            return _time(said)
-        case list() | tuple():
-            return " ".join(figures(value) for value in said)
-        case _:
-            return "" if said is None else str(said)
+    written = text.updated_at or text.last_consolidated_at
+    return _about(text.consolidated_content, [("version", text.version), ("written", written)])
 
 
 # -- changes -------------------------------------------------------------------------------------
@@ -323,16 +273,18 @@ def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
 def undo_plan(step: UndoStep) -> Content:
     """Describe the plan of an undo, or why it is refused."""
     entry = step.of or step.entry
+    later = (f"changed later: {_says(each)}" for each in step.in_the_way)
     parts = [
-        Content.styled(line(f"{action_words(entry)}, {ago(entry.at)}, {entry.actor.name}"), _BOLD)
+        Content.styled(line(_says(entry)), _BOLD),
+        Content(shown(step.why)),
+        *(Content.styled(line(each), "$text-warning") for each in later),
+        change(step.before, step.after),
     ]
-    if step.why:
-        parts.append(Content(shown(step.why)))
-    for later in step.in_the_way:
-        text = f"changed later: {action_words(later)}, {ago(later.at)}, {later.actor.name}"
-        parts.append(Content.styled(line(text), "$text-warning"))
-    parts.append(change(step.before, step.after))
     return Content("\n").join(part for part in parts if part.plain)
+
+
+def _says(entry: AuditEntry) -> str:
+    return f"{action_words(entry)}, {ago(entry.at)}, {entry.actor.name}"
 
 
 def sections(found: Iterable[Section], about: Content | None = None) -> Content:

@@ -1,7 +1,8 @@
-"""How edenmem was installed, for hints on how to install an extra."""
+"""How edenmem was installed: how to start it, and to install an extra."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -31,6 +32,15 @@ def install_hint(*extras: str) -> str:
         return _in_a_clone(wanted)
     is_of_uv = (installed.read_text("INSTALLER") or "").strip() == "uv"
     return f"{_command(is_of_uv=is_of_uv)} {shlex.quote(requirement)}"
+
+
+def own_command() -> list[str]:
+    """Return the command that starts edenmem from any folder."""
+    interpreter = Path(sys.executable).absolute()
+    script = interpreter.with_name("edenmem")
+    if script.is_file() and os.access(script, os.X_OK):
+        return [str(script)]
+    return [str(interpreter), "-m", "edenmem"]
 
 
 def _in_a_clone(wanted: str) -> str:

@@ -227,7 +227,7 @@ async def test_a_fact_is_edited_and_the_edit_undone(world: World) -> None:
         await screen.press("y")
         await screen.until(lambda: PASTE in world.facts())
         await screen.press("5")
-        assert "undo: revise fact" in screen.rows()[0]
+        assert "undo revise fact" in screen.rows()[0]
 
 
 @pytest.mark.slow
@@ -245,7 +245,7 @@ async def test_the_browser_works_on_mongodb(open_store: Callable[[str], Store]) 
         await screen.press("y")
         await screen.until(lambda: len(world.facts()) == 2)
         await screen.press("5")
-        await screen.until(lambda: "undo: add fact" in "".join(screen.rows()[:1]))
+        await screen.until(lambda: "undo remove fact" in "".join(screen.rows()[:1]))
         await screen.press("slash", *"paste", "enter")
         await screen.until(lambda: any(PASTE in row for row in screen.rows()))
 

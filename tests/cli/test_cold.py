@@ -24,6 +24,7 @@ from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
 from tests.support.formations import Steps
 
 EVE, ADAM = make_agent("eve"), make_agent("adam")
+ONE = ("--set", "cold.concurrency=1")
 
 
 class Cold:
@@ -184,7 +185,7 @@ def test_options_reach_the_run(cold: Cold) -> None:
     for days in (1, 2, 50):
         cold.add(f"s{days}", days=days)
     cold.add("his", agents=[ADAM])
-    report = cold.report("--agent", "eve", "--limit", "1", "--max-age", "30d", "--concurrency", "1")
+    report = cold.report("--agent", "eve", "--limit", "1", "--max-age", "30d", *ONE)
     assert (report["considered"], report["formed"]) == (3, 1)
     assert [(each["rule"], each["sessions"]) for each in report["left_out"]] == [
         ("max_age", 1),
@@ -196,10 +197,8 @@ def test_options_reach_the_run(cold: Cold) -> None:
     "arguments",
     [
         ("--max-age", "soon"),
-        ("--session-timeout", "0"),
         ("--max-cost", "much"),
         ("--max-cost", "-1"),
-        ("--concurrency", "0"),
         ("--every", "-5m"),
     ],
     ids=lambda given: " ".join(given),
@@ -214,7 +213,7 @@ def test_a_wrong_option_is_named(cold: Cold, arguments: tuple[str, str]) -> None
 def test_the_budget_in_tokens_ends_a_run_well(cold: Cold) -> None:
     for number in range(4):
         cold.add(f"s{number}")
-    report = cold.report("--max-tokens", "300", "--concurrency", "1")
+    report = cold.report("--max-tokens", "300", *ONE)
     assert report["stopped_early"] == "budget"
     assert 0 < report["formed"] < 4
     assert report["failed"] == []
@@ -242,7 +241,7 @@ def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None
     for number in range(8):
         cold.add(f"s{number}")
     cold.endpoint.script.extend([failing(503)] * 12)
-    result = cold("run", "--concurrency", "1")
+    result = cold("run", *ONE)
     assert result.code == 5
     assert "the run stopped early" in result.err
     assert len(cold.endpoint.requests) == 3
@@ -255,7 +254,7 @@ def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None
 def test_a_refused_key_is_exit_5_at_once(cold: Cold) -> None:
     for number in range(4):
         cold.add(f"s{number}")
-    result = cold("run", "--concurrency", "1", env={"EDENMEM_LLM_API_KEY": "sk-wrong"})
+    result = cold("run", *ONE, env={"EDENMEM_LLM_API_KEY": "sk-wrong"})
     assert result.code == 5
     assert len(cold.endpoint.requests) == 1
     assert "sk-wrong" not in result.out + result.err
@@ -271,7 +270,7 @@ def test_no_database_is_exit_5_with_the_way_out(empty_cli: Cli) -> None:
 def test_a_session_that_hangs_is_cut_at_its_time(cold: Cold) -> None:
     cold.add("slow", days=9)
     cold.endpoint.script.append(Reply(hang=True))
-    report = cold.report("--session-timeout", "2s", code=1)
+    report = cold.report("--set", "cold.session_timeout_seconds=2", code=1)
     assert (report["timed_out"], report["formed"]) == (["slow"], 0)
     cold.endpoint.script.clear()
     cold.add("other")

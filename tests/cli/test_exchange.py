@@ -166,6 +166,8 @@ def test_a_person_is_asked_for_what_the_file_does_not_say(
     monkeypatch.setattr(import_, "person_is_there", lambda: True)
     monkeypatch.setattr(import_, "ask_text", answer)
     monkeypatch.setattr(import_, "confirm", answer)
+    looked = cli("import", "chat.json", "--agent", "mira", "--dry-run")
+    assert (looked.code, "--user is missing" in looked.err, asked) == (2, True, [])
     done = cli("import", "chat.json", "--agent", "mira").ok()
     assert asked == ["user", "Add user zoe?"]
     assert "imported 1 of 1 session" in done.out

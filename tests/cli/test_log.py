@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -220,29 +218,6 @@ def test_an_entry_is_not_a_run_and_that_is_said(cli: Cli) -> None:
     refused = cli("undo", "--run", entry["id"], "--yes")
     assert refused.code == 3
     assert (entry["actor"]["run_id"] or "list entries") in refused.err
-
-
-def test_new_changes_are_followed_as_lines(cli: Cli) -> None:
-    said = iter(["Lena sings.", "Lena rows."])
-
-    def wait(seconds: float) -> None:
-        content = next(said, None)
-        if content is None:
-            raise KeyboardInterrupt
-        cli("fact", "add", *USER, "--content", content).ok()
-
-    # Not time.sleep itself, which threads of other tests may call.
-    with patch("edenmem.cli.commands.memory.log.time", SimpleNamespace(sleep=wait)):
-        followed = cli("log", "--follow", "--limit", "1", *USER)
-    assert (followed.code, followed.err) == (130, "")
-    lines = [line.split(" · ") for line in followed.out.splitlines()]
-    entries = cli.json("log", "--limit", "3", *USER)[::-1]
-    assert [line[1] for line in lines] == [entry["id"] for entry in entries]
-    assert [line[0] for line in lines] == [f"{entry['at'][:19]}Z" for entry in entries]
-    assert [line[2:] for line in lines[1:]] == [
-        ["tester", "add fact", "mira: user lena", content]
-        for content in ("Lena sings.", "Lena rows.")
-    ]
 
 
 def test_kinds_of_changes_are_named_as_the_table_names_them(inside: Inside) -> None:

@@ -68,9 +68,7 @@ def test_an_export_takes_its_file_either_way(shared_cli: Cli) -> None:
     assert shared_cli("export", "two.jsonl", "-o", "one.jsonl").code == 2
 
 
-@pytest.mark.parametrize(
-    "command", [("log", "--follow"), ("cold", "run", "--watch"), ("mcp",), ("serve",)]
-)
+@pytest.mark.parametrize("command", [("cold", "run", "--watch"), ("mcp",), ("serve",)])
 def test_what_does_not_end_writes_no_file(command: tuple[str, ...], inside: Inside) -> None:
     result = inside(*command, "-o", "x")
     assert (result.code, "-o does not apply" in result.err) == (2, True)

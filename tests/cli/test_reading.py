@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -221,32 +217,6 @@ def test_a_long_table_goes_to_the_pager(cli: Cli) -> None:
     assert "paged: " in cli.on_terminal(*listing, "-n", "0", env=pager).out
     assert "paged: " not in cli.on_terminal(*listing, "-n", "5", env=pager).out
     assert "paged: " not in cli(*listing, "-n", "0", env=pager).ok().out
-
-
-def test_changes_are_printed_as_they_come(cli: Cli) -> None:
-    cli("fact", "add", "--agent", "mira", "--content", "The first lantern hangs.").ok()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "edenmem", "log", "--follow", "--json"],
-        env=cli.environment(80, {}),
-        cwd=cli.cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    contents = (json.loads(line)["after"].get("content") for line in process.stdout)
-    try:
-        assert any(content == "The first lantern hangs." for content in contents)
-        cli("fact", "add", "--agent", "mira", "--content", "The second lantern hangs.").ok()
-        assert next(content for content in contents) == "The second lantern hangs."
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert process.stderr.read() == ""
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.stderr.close()
 
 
 def test_a_chat_is_told_from_an_import(cli: Cli) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.app.options import parse_when
 from edenmem.cli.commands.search.search import print_stages
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.output import Output, OutputFormat
@@ -22,12 +23,11 @@ from edenmem.cli.terminal.tables import (
     plain_table,
     unique_beginnings,
 )
-from edenmem.cli.terminal.times import ago, iso, parse_when
 from edenmem.engine.reports import ScopeStatus
 from edenmem.errors import UsageError
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.text import display_width
+from edenmem.text import ago, display_width, iso
 from tests.support.builders import NOW, make_fact
 from tests.support.vectors import unit
 

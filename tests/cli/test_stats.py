@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.cli.terminal.charts import draw_stacked_bars
+from edenmem.cli.commands.start.stats import draw_stacked_bars
 from edenmem.text import display_width
 from tests.cli.conftest import Cli, Inside, controls
 

@@ -112,7 +112,14 @@ def test_the_fields_of_a_fact(cli: Cli) -> None:
     assert (now["content"], now["version"], now["key"], now["tags"]) == ("Lena rows.", 3, None, [])
     assert "key k, tag kitchen, seen=twice" in cli("history", fact["id"]).ok().out
 
-    for wrong in (("--meta", "x"), ("--expires", "soon"), ("--expires", "2020-01-01")):
+    cli("edit", fact["id"], "--value", '{"rooms": 3}').ok()
+    assert cli.json("show", fact["id"])[0]["value"] == {"rooms": 3}
+    cli("edit", fact["id"], "--value", "").ok()
+    assert cli.json("show", fact["id"])[0]["value"] is None
+
+    for wrong in (
+        ("--meta", "x"), ("--expires", "soon"), ("--expires", "2020-01-01"), ("--value", "[3]"),
+    ):  # fmt: skip
         assert cli("edit", fact["id"], *wrong).code == 2
     assert cli("edit", "mira/user:lena", "--tag", "x").code == 2
     assert cli.json("fact", "list", *USER, "--expired") == []

@@ -58,7 +58,8 @@ async def draw(folder: Path) -> str:
             make_fact(Scope.shard(mira.id, "festival"), "The ferry hall opens at noon."),
         )
         app = Browser(MemoryService(store, Settings()), Settings())
-        with patch("edenmem.browse.words.ago", partial(ago, now=NOW)):
+        now = partial(ago, now=NOW)
+        with patch("edenmem.browse.words.ago", now), patch("edenmem.text.ago", now):
             async with app.run_test(size=(80, 24)) as pilot:
                 await app.workers.wait_for_complete()
                 await pilot.press("f", *"lena", "enter")

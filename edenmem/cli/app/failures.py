@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import typer
 
@@ -123,6 +123,12 @@ def print_error(message: str, hint: str | None = None) -> None:
     sys.stderr.write(_wrap(f"edenmem: error: {printable(message)}", indent=4) + "\n")
     if hint:
         sys.stderr.write(_wrap(f"  hint: {printable(hint)}", indent=8) + "\n")
+
+
+def print_errors(errors: Iterable[tuple[str, str | None]]) -> None:
+    """Print several errors with their hints."""
+    for message, hint in errors:
+        print_error(message, hint)
 
 
 def _wrap(text: str, *, indent: int) -> str:

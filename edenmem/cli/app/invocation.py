@@ -6,21 +6,29 @@ import os
 import re
 import shlex
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import typer
+
 from edenmem.cli.terminal.output import ColorWhen, Output, OutputFormat
-from edenmem.errors import ConfigError, EdenmemWarning, StoreError, UsageError, WriteRefused
+from edenmem.cli.terminal.prompts import confirm
+from edenmem.errors import (
+    ConfigError,
+    EdenmemWarning,
+    ExitCode,
+    StoreError,
+    UsageError,
+    WriteRefused,
+)
 from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id
 from edenmem.settings.paths import has_password, redact_uri, sqlite_path
 
 if TYPE_CHECKING:
-    import typer
-
     from edenmem.engine.edits.reviewer import Reviewer
     from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.service import MemoryService
@@ -72,14 +80,30 @@ class Invocation:
                     raise UsageError(
                         f"invalid --set: {text!r}", hint="KEY=VALUE, such as search.top_k=5"
                     )
-                _refuse_secret(key.strip())
-                self.overrides[key.strip()] = setting
+                self._override(key.strip(), setting)
         elif name == "no_color":
             self.color = ColorWhen.NEVER
         elif name == "json":
             self.format = OutputFormat.JSON
         else:
             setattr(self, name, value)
+
+    def _override(self, key: str, setting: str) -> None:
+        """Override a setting by ``--set``.
+
+        Raises:
+            UsageError: The setting is a secret, which the process list would expose.
+        """
+        from edenmem.settings.keys import environment_names
+        from edenmem.settings.schema import SECRETS
+
+        if key in SECRETS:
+            name = next(name for name, named in environment_names().items() if named == key)
+            raise UsageError(
+                f"--set {key} would expose a secret in the process list",
+                hint=f"set {name}, or use a private configuration file",
+            )
+        self.overrides[key] = setting
 
     def refuse_output_file(self, reason: str) -> None:
         """Refuse ``-o`` for a command that has no result to keep.
@@ -95,11 +119,13 @@ class Invocation:
         self.uri = uri
         self.reload()
 
-    def override(self, settings: Mapping[str, str], options: Mapping[str, str] = {}) -> None:
-        """Override settings for the rest of the run; ``options`` names the option of each."""
-        self.overrides |= settings
-        self._options |= options
-        self.reload()
+    def override(self, settings: Mapping[str, tuple[str, object]]) -> None:
+        """Override settings for the rest of the run, each by an option; None is not given."""
+        given = {key: each for key, each in settings.items() if each[1] is not None}
+        if given:
+            self.overrides |= {key: str(value) for key, (_, value) in given.items()}
+            self._options |= {key: option for key, (option, _) in given.items()}
+            self.reload()
 
     def reload(self) -> None:
         """Read the configuration again, and close the store."""
@@ -258,13 +284,23 @@ class Invocation:
         """
         self._start_log()
 
+        import asyncio
+
         async def main() -> T:
             async with self.service.with_models(llm=llm) as service:
                 if service.script:
                     self.out.note(service.script)
                 return await work(service)
 
-        return _run(main())
+        return asyncio.run(main())
+
+    def with_models(self, work: Callable[[MemoryService], T]) -> T:
+        """Run work that needs the embedding model, and waits for nothing."""
+
+        async def run(service: MemoryService) -> T:
+            return work(service)
+
+        return self.serve(run)
 
     def _start_log(self) -> None:
         from edenmem.cli.app.logs import start_logging
@@ -283,13 +319,28 @@ class Invocation:
         """Run work on the editor; ``embed`` creates vectors for facts."""
         if not embed:
             return work(self.service.editor)
+        import asyncio
+
         self._start_log()
 
         async def main() -> T:
             async with self.service.with_models(llm=False, reranker=False) as service:
                 return await service.edit(work)
 
-        return _run(main())
+        return asyncio.run(main())
+
+    def confirm(
+        self,
+        question: str,
+        *,
+        yes: bool,
+        can_look: bool = True,
+        otherwise: str = "nothing was changed",
+    ) -> None:
+        """Ask for confirmation, as `prompts.confirm`; without it, end the command with a note."""
+        if not confirm(question, yes=yes, can_look=can_look):
+            self.out.note(otherwise)
+            raise typer.Exit
 
 
 def _quote(word: str) -> str:
@@ -300,27 +351,10 @@ def _quote(word: str) -> str:
     return f'"{escaped}"'
 
 
-def _run(main: Coroutine[Any, Any, T]) -> T:
-    import asyncio
-
-    return asyncio.run(main)
-
-
-def _refuse_secret(key: str) -> None:
-    """Check that a setting is not a secret, which the process list would expose.
-
-    Raises:
-        UsageError: The setting is a secret.
-    """
-    from edenmem.settings.keys import environment_names
-    from edenmem.settings.schema import SECRETS
-
-    if key in SECRETS:
-        name = next(name for name, named in environment_names().items() if named == key)
-        raise UsageError(
-            f"--set {key} would expose a secret in the process list",
-            hint=f"set {name}, or use a private configuration file",
-        )
+def end_if(failed: object, code: ExitCode = ExitCode.SOME_FAILED) -> None:
+    """End the command with an exit code, 1 by default, if something failed."""
+    if failed:
+        raise typer.Exit(code)
 
 
 def invocation(ctx: typer.Context) -> Invocation:

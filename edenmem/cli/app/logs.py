@@ -16,10 +16,9 @@ def start_logging(verbosity: int, *, is_json: bool) -> None:
 
     JSON starts at info. Libraries log only warnings.
     """
-    quietest = logging.INFO if is_json else logging.WARNING
-    levels = [quietest, logging.INFO, logging.DEBUG]
+    levels = [logging.INFO if is_json else logging.WARNING, logging.INFO, logging.DEBUG]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if is_json else _TextFormatter())
+    handler.setFormatter(_Formatter(is_json=is_json))
     stop_logging()
     logging.getLogger().addHandler(handler)
     logging.getLogger("edenmem").setLevel(levels[min(verbosity, 2)])
@@ -28,7 +27,7 @@ def start_logging(verbosity: int, *, is_json: bool) -> None:
 def stop_logging() -> None:
     """Remove the handler of `start_logging`."""
     root = logging.getLogger()
-    for added in [each for each in root.handlers if isinstance(each.formatter, _FORMATTERS)]:
+    for added in [each for each in root.handlers if isinstance(each.formatter, _Formatter)]:
         root.removeHandler(added)
     logging.getLogger("edenmem").setLevel(logging.NOTSET)
 
@@ -39,33 +38,21 @@ def note_logger() -> Callable[[str], None]:
     return logging.getLogger("edenmem.cli").info
 
 
-class _TextFormatter(logging.Formatter):
-    """Text lines: level, logger and message."""
+class _Formatter(logging.Formatter):
+    """Lines of text (level, logger, message, traceback), or of JSON with time and details."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        super().__init__()
+        self._is_json = is_json
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, followed by the traceback of an exception."""
-        text = f"{record.levelname.lower()}: {record.name}: {record.getMessage()}"
-        if record.exc_info:
-            text += f"\n{self.formatException(record.exc_info)}"
-        return printable(text)
-
-
-class _JsonFormatter(logging.Formatter):
-    """JSON lines."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return an object with time, level, logger, message and details."""
-        at = datetime.fromtimestamp(record.created, UTC)
-        data: dict[str, object] = {
-            "time": at.isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+        """Return the line."""
+        level, message = record.levelname.lower(), record.getMessage()
+        traceback = self.formatException(record.exc_info) if record.exc_info else ""
+        if not self._is_json:
+            lines = [f"{level}: {record.name}: {message}", traceback]
+            return printable("\n".join(filter(None, lines)))
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        data = {"time": at, "level": level, "logger": record.name, "message": message}
         data |= getattr(record, "details", {})
-        if record.exc_info:
-            data["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(data)
-
-
-_FORMATTERS = (_TextFormatter, _JsonFormatter)
+        return json.dumps(data | ({"traceback": traceback} if traceback else {}))

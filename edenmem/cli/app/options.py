@@ -1,19 +1,28 @@
-"""Options that several commands share."""
+"""Options that several commands share, their values, and what they name.
+
+Where a name is missing, a person on a terminal is asked.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Annotated, Any, TypedDict
 
 import typer
 from msgspec.structs import replace
 
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.parameters import OptionGroup
-from edenmem.cli.terminal.times import parse_end, parse_when
-from edenmem.errors import UsageError
-from edenmem.models.ids import is_id, new_id, utc_now
+from edenmem.cli.terminal.prompts import ask_choice, ask_text, person_is_there
+from edenmem.errors import NotFoundError, UsageError
+from edenmem.models.host import Agent as HostAgent
+from edenmem.models.ids import as_utc, is_id, new_id, utc_now
 from edenmem.models.memory import FactFields
-from edenmem.models.scope import ScopeKind
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import is_displayable, normalize_name
 
 Ref = Annotated[
@@ -39,9 +48,6 @@ Account = Annotated[
     ),
 ]
 Group = Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Group ID.")]
-#: Larger than any result, and within the integers of every store.
-_MOST = 2**31 - 2
-
 Shard = Annotated[
     str | None,
     typer.Option("--shard", "-d", metavar="NAME", help="Shard of the agent, by name."),
@@ -71,7 +77,7 @@ Limit = Annotated[
         min=0,
         metavar="N",
         help="Maximum number of results (0 = no limit).",
-        callback=lambda given: min(given, _MOST),
+        callback=lambda given: min(given, 2**31 - 2),  # within the integers of every store
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
@@ -82,7 +88,7 @@ Concurrency = Annotated[
     int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Concurrent batches.")
 ]
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Reason, stored in the audit entry.")
+    str, typer.Option("--reason", metavar="TEXT", help="Reason, stored in the log entry.")
 ]
 Vectors = Annotated[bool, typer.Option("--vectors", help="Include vectors in data formats.")]
 WithTags = Annotated[
@@ -127,7 +133,7 @@ Hex = Annotated[
 
 
 class FactScope(OptionGroup, frozen=True, kw_only=True):
-    """Options that name the scope of a fact; see `choosing.choose_scope`."""
+    """Options that name the scope of a fact; see `choose_scope`."""
 
     agent: Agent = None
     kind: Kind = None
@@ -155,6 +161,10 @@ class FactFieldOptions(OptionGroup, frozen=True, kw_only=True):
         str | None,
         typer.Option("--expires", metavar="TIME", help="Expiry: 12h, 90d, 2027-03-01, or never."),
     ] = None
+    value: Annotated[
+        str | None,
+        typer.Option("--value", metavar="JSON", help="Value: a JSON object ('' = none)."),
+    ] = None
 
     @property
     def are_given(self) -> bool:
@@ -180,17 +190,29 @@ class FactFieldOptions(OptionGroup, frozen=True, kw_only=True):
             changes["metadata"] = {name: text for name, text in merged.items() if text}
         if self.expires is not None:
             changes["expires_at"] = parse_end(self.expires, "--expires", utc_now())
+        if self.value is not None:
+            changes["value"] = _parse_object(self.value)
         return replace(fields, **changes)
 
 
+def _parse_object(text: str) -> dict[str, Any] | None:
+    import json
+
+    with suppress(ValueError):
+        value = json.loads(text or "null")
+        if value is None or isinstance(value, dict):
+            return value
+    raise UsageError(f"--value: not a JSON object: {text!r}")
+
+
 class OneScope(FactScope, frozen=True, kw_only=True):
-    """Options that name one scope; see `choosing.choose_scope`."""
+    """Options that name one scope; see `choose_scope`."""
 
     session: Session = None
 
 
 class Owners(OptionGroup, frozen=True, kw_only=True):
-    """Options that add owners to read; see `choosing.choose_reader`."""
+    """Options that add owners to read; see `choose_reader`."""
 
     user: User = None
     account: Account = None
@@ -199,7 +221,7 @@ class Owners(OptionGroup, frozen=True, kw_only=True):
 
 
 class Scopes(OptionGroup, frozen=True, kw_only=True):
-    """Options that filter scopes by agent, kind and user; see `choosing.choose_scopes`."""
+    """Options that filter scopes by agent, kind and user; see `choose_scopes`."""
 
     agent: Agent = None
     kinds: Kinds = None
@@ -254,3 +276,211 @@ def period(since: str | None, until: str | None) -> tuple[datetime | None, datet
     if begin and end and begin >= end:
         raise UsageError("--since must be before --until")
     return begin, end
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+_FORMS = (
+    "2025-03-01, 2025-03-01T14:30, 2025-03-01T14:30:00+02:00, or 30m, 12h, 7d, 2w, 6mo, 1y (ago)"
+)
+_RELATIVE = re.compile(r"([0-9]{1,6})\s*(m|min|h|d|w|mo|y)(?:\s+ago)?\Z")
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "min": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+    "mo": timedelta(days=30),
+    "y": timedelta(days=365),
+}
+
+
+def parse_when(text: str | None, option: str, *, now: datetime | None = None) -> datetime | None:
+    """Parse a time to UTC; without a zone it is UTC, a date is midnight.
+
+    Raises:
+        UsageError: The time is invalid; the hint lists the formats.
+    """
+    if text is None:
+        return None
+    given = text.strip()
+    try:
+        relative = _RELATIVE.match(given.lower())
+        if relative:
+            return as_utc((now or utc_now()) - int(relative[1]) * _UNITS[relative[2]])
+        return as_utc(datetime.fromisoformat(given))
+    except (ValueError, OverflowError):
+        raise UsageError(f"{option}: invalid time: {text!r}", hint=f"use {_FORMS}") from None
+
+
+def parse_end(text: str, option: str, now: datetime) -> datetime | None:
+    """Parse a time of expiry: a duration from now, a time, or ``never`` (None).
+
+    Raises:
+        UsageError: The time is invalid.
+    """
+    given = text.strip().lower()
+    if given == "never":
+        return None
+    with suppress(ValueError, OverflowError):
+        if _RELATIVE.match(given):
+            return as_utc(now + parse_duration(given, option))
+        return as_utc(datetime.fromisoformat(text.strip()))
+    raise UsageError(f"{option}: invalid time: {text!r}", hint="use 12h, 90d, 2027-03-01, or never")
+
+
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d|w|mo|y)?\Z")
+
+
+def parse_duration(text: str, option: str) -> timedelta:
+    """Parse a duration: ``90``, ``90s``, ``10m``, ``12h``, ``30d``; a bare number is seconds.
+
+    Raises:
+        UsageError: The duration is invalid or zero.
+    """
+    found = _DURATION.match(text.strip().lower())
+    unit = timedelta(seconds=1) if found and found[2] in (None, "s") else None
+    try:
+        length = float(found[1]) * (unit or _UNITS[found[2]]) if found else timedelta(0)
+    except OverflowError:
+        length = timedelta(0)
+    if length <= timedelta(0):
+        raise UsageError(f"{option}: invalid duration: {text!r}", hint="use 90s, 10m, 12h, 7d")
+    return length
+
+
+# -- agents and scopes ----------------------------------------------------------------------------
+
+#: Maximum number of agents to choose from.
+_OFFERED = 50
+
+#: Note on a store without agents.
+NO_AGENTS = "no agents; add one with 'edenmem agent add NAME'"
+
+
+def choose_agent(run: Invocation, given: str | None) -> HostAgent:
+    """Return the given agent, the only one, or the one chosen on a terminal."""
+    if given:
+        return run.resolver.agent(given)
+    agents = list(itertools.islice(run.service.host.agents(), _OFFERED))
+    if not agents:
+        raise NotFoundError("the store has no agents", hint="add one with 'edenmem agent add NAME'")
+    if len(agents) == 1:
+        run.out.note(f"agent: {agents[0].username}, the only one")
+        return agents[0]
+    chosen = ask_choice("agent", "--agent", [(agent.id, agent.username) for agent in agents])
+    return run.resolver.agent(chosen)
+
+
+def check_hold_facts(kinds: Iterable[ScopeKind]) -> None:
+    """Check that scopes of these kinds can have facts.
+
+    Raises:
+        UsageError: A session scope is included, which has only reflections and a text.
+    """
+    if ScopeKind.SESSION in kinds:
+        raise UsageError(
+            "a session scope has no facts, only reflections and a text",
+            hint="for facts from a session, use 'edenmem fact list --session NAME'; for its "
+            "reflections, 'edenmem reflection list --session NAME'",
+        )
+
+
+def agent_id_of(run: Invocation, given: str | None) -> str | None:
+    """Return the ID of the given agent, or None."""
+    return run.resolver.agent(given).id if given else None
+
+
+def choose_scope(
+    run: Invocation, named: FactScope, *, new: bool = False, new_group: bool = False
+) -> Scope:
+    """Return the scope that the options name; without a kind, the scope of the given owner.
+
+    ``new`` accepts a shard or group that does not exist yet, ``new_group`` only a group.
+    """
+    owners = {
+        ScopeKind.USER: named.user,
+        ScopeKind.GROUP: named.group,
+        ScopeKind.SHARD: named.shard,
+        ScopeKind.SESSION: named.session if isinstance(named, OneScope) else None,
+    }
+    kind = named.kind
+    if kind is None:
+        given = [owner_kind for owner_kind, owner in owners.items() if owner]
+        if len(given) > 1:
+            options = " and ".join(f"--{one}" for one in given)
+            raise UsageError(f"{options} name different scopes", hint="choose one with --scope")
+        kind = given[0] if given else ScopeKind.AGENT
+    if kind is not ScopeKind.AGENT and not owners[kind] and person_is_there():
+        owners[kind] = ask_text(kind.value, f"--{kind}")
+    return run.resolver.scope(
+        kind,
+        agent=choose_agent(run, named.agent),
+        user=owners[ScopeKind.USER],
+        group=owners[ScopeKind.GROUP],
+        shard=owners[ScopeKind.SHARD],
+        session=owners[ScopeKind.SESSION],
+        new=new,
+        new_group=new_group,
+    )
+
+
+class ScopeFilter(TypedDict):
+    """Filter for scopes."""
+
+    agent_id: str | None
+    kinds: Sequence[ScopeKind]
+    user_ids: Sequence[str] | None
+
+
+def choose_scopes(run: Invocation, named: Scopes) -> ScopeFilter:
+    """Return the filter for the options of a list."""
+    agent_id = agent_id_of(run, named.agent)
+    return {
+        "agent_id": agent_id,
+        "kinds": named.kinds or (),
+        "user_ids": resolve_accounts(run, named.user, named.account, agent_id=agent_id),
+    }
+
+
+class Reader(TypedDict):
+    """Owners and kinds of scopes to read, in addition to the agent."""
+
+    user_id: str | None
+    account_id: str | None
+    group_id: str | None
+    shards: Sequence[str] | None
+    kinds: Sequence[ScopeKind] | None
+
+
+def choose_reader(
+    run: Invocation, agent: HostAgent, owners: Owners, kinds: Sequence[ScopeKind] | None
+) -> Reader:
+    """Return the owners to read; users and groups only if they are named."""
+    user_id, account_id = _resolve_user(run, owners.user, owners.account, agent_id=agent.id)
+    return {
+        "user_id": user_id,
+        "account_id": account_id,
+        "group_id": run.resolver.group(agent, owners.group) if owners.group else None,
+        "shards": [run.resolver.shard(agent, owners.shard)] if owners.shard else None,
+        "kinds": kinds,
+    }
+
+
+def resolve_accounts(
+    run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
+) -> tuple[str, ...] | None:
+    """Return the accounts for ``--user`` and ``--account``: all of the user, or one."""
+    user_id, account_id = _resolve_user(run, user, account, agent_id=agent_id)
+    if not (user_id or account_id):
+        return None
+    return run.service.host.choose_accounts(user_id, account_id).ids
+
+
+def _resolve_user(
+    run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
+) -> tuple[str | None, str | None]:
+    user_id = run.resolver.user_id(user, agent_id=agent_id) if user else None
+    if not account:
+        return user_id, None
+    return user_id, run.resolver.account_id(account, user_id=user_id, agent_id=agent_id)

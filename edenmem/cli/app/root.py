@@ -18,8 +18,8 @@ from edenmem import __version__
 from edenmem.cli.app.failures import print_error, run_guarded
 from edenmem.cli.app.framework import Group, build_group, command, global_parameters
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.encoding import adapt_stream
 from edenmem.cli.terminal.files import redirect_output
+from edenmem.cli.terminal.output import adapt_stream
 from edenmem.errors import ExitCode, StoreError
 
 
@@ -28,8 +28,8 @@ class Entry(NamedTuple):
 
     Attributes:
         section: The heading in the help.
-        module: The module under `edenmem.cli.commands`, with ``app`` for a group, else with a
-            function of the command's name (with an underscore after the name of a keyword).
+        module: The module under `edenmem.cli.commands`, with ``app`` or ``NAME_app`` for a group,
+            else with a function of the command's name (and an underscore if that is a keyword).
         name: The name.
         help: A few words.
         is_group: Whether it has subcommands.
@@ -70,14 +70,14 @@ COMMANDS: dict[str, Entry] = {
         Entry(_MEMORY, "memory.log", "log", "changes, seals, proofs", True, "list"),
         Entry(_MEMORY, "memory.undo", "undo", "undo a change or a run"),
         Entry(_LISTS, "memory.fact", "fact", "list, add, merge", True),
-        Entry(_LISTS, "memory.reflection", "reflection", "list, add", True),
-        Entry(_LISTS, "memory.consolidation", "consolidation", "list, diff, edit texts", True),
+        Entry(_LISTS, "memory.texts", "reflection", "list, add", True),
+        Entry(_LISTS, "memory.texts", "consolidation", "list, diff, edit texts", True),
         Entry(_LISTS, "people.scope", "scope", "list, show, set, pause", True),
-        Entry(_LISTS, "people.agent", "agent", "list, add, set", True),
-        Entry(_LISTS, "people.user", "user", "list, add, merge", True),
-        Entry(_LISTS, "people.session", "session", "list", True),
+        Entry(_LISTS, "people.accounts", "agent", "list, add, set", True),
+        Entry(_LISTS, "people.accounts", "user", "list, add, merge", True),
+        Entry(_LISTS, "people.accounts", "session", "list", True),
         Entry(_WORK, "work.form", "form", "memories from sessions"),
-        Entry(_WORK, "work.remember", "remember", "facts from any text"),
+        Entry(_WORK, "work.form", "remember", "facts from any text"),
         Entry(_WORK, "work.consolidate", "consolidate", "rewrite texts of scopes"),
         Entry(_WORK, "work.cold", "cold", "idle sessions, by cron", True),
         Entry(_WORK, "indexes.embed", "embed", "vectors of facts", True),
@@ -87,11 +87,11 @@ COMMANDS: dict[str, Entry] = {
         Entry(_DATA, "data.export", "export", "write memory to a file"),
         Entry(_DATA, "data.export", "backup", "a dated, verified file"),
         Entry(_DATA, "data.forget", "forget", "erase completely"),
-        Entry(_DATA, "data.person", "person", "show, export, forget", True),
+        Entry(_DATA, "data.forget", "person", "show, export, forget", True),
         Entry(_DATA, "data.migrate", "migrate", "from v1; the schema", True),
         Entry(_SERVERS, "servers.serve", "serve", "chat proxy, REST API"),
         Entry(_SERVERS, "servers.mcp", "mcp", "memory as MCP tools"),
-        Entry(_SERVERS, "servers.token", "token", "tokens of the server", True),
+        Entry(_SERVERS, "servers.serve", "token", "tokens of the server", True),
     )
 }
 
@@ -100,7 +100,7 @@ def load(entry: Entry) -> Any:
     """Build the parser's command for an entry of the table."""
     module = import_module(f"edenmem.cli.commands.{entry.module}")
     if entry.is_group:
-        built = build_group(module.app)
+        built = build_group(getattr(module, f"{entry.name}_app", None) or module.app)
         built.name, built.default = entry.name, entry.default
         return built
     return command(entry.name, getattr(module, entry.name + "_" * iskeyword(entry.name)))

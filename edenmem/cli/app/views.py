@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.app.told import key_of, note_told
-from edenmem.cli.terminal.tables import Column, format_amount, format_cell, format_cost
+from edenmem.cli.terminal.tables import Column, format_amount, format_cost
+from edenmem.engine.history.descriptions import Section, describe_rejection
 from edenmem.engine.history.descriptions import describe_doubt as describe_doubt
-from edenmem.engine.history.descriptions import describe_rejection
-from edenmem.engine.reports import EditReport, ScopeStatus
+from edenmem.engine.reports import EditReport, FormationReport
+from edenmem.engine.scopes.references import Labels
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -29,18 +28,13 @@ from edenmem.models.host import Session
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Consolidation, Fact, FactFields, HeldCount, Reflection
 from edenmem.models.scope import Scope
-from edenmem.text import ago, iso, many
+from edenmem.models.told import Reply, text_key
+from edenmem.text import ago, cell, iso, many
 
 if TYPE_CHECKING:
+    from edenmem.engine.cold.report import ColdReport
+    from edenmem.engine.context.told import Telling
     from edenmem.engine.formation.sharing import InForce
-
-T = TypeVar("T")
-
-
-def note_quoting(run: Invocation, username: str) -> None:
-    """Print how to write a new username in commands if a shell would read it differently."""
-    if (quoted := shlex.quote(username)) != username:
-        run.out.note(f"in commands, write the name as {quoted}")
 
 
 def place_fields(run: Invocation, scope: Scope) -> list[tuple[str, object]]:
@@ -75,7 +69,7 @@ FACTS: list[Column[Fact]] = [
     Column("when", lambda fact: fact.recent_at, "time"),
     Column("private", lambda fact: fact.private or None),
     Column("unconfirmed", lambda fact: fact.unconfirmed or None),
-    Column("tags", lambda fact: ", ".join(fact.tags) or None),
+    Column("tags", lambda fact: fact.tags),
     Column("expires", lambda fact: fact.expires_at, "time"),
     Column("content", lambda fact: fact.content, "text"),
 ]
@@ -94,24 +88,6 @@ REFLECTIONS: list[Column[Reflection]] = [
     Column("state", lambda r: "absorbed" if r.absorbed else "pending"),
     Column("when", lambda r: r.dated_at, "time"),
     Column("content", lambda r: r.content, "text"),
-]
-
-
-def state(status: ScopeStatus) -> str:
-    """Return the state of a scope."""
-    return "paused" if not status.active else "due" if status.due else ""
-
-
-#: The columns of a list of scopes: sizes and limits.
-SCOPES: list[Column[ScopeStatus]] = [
-    Column("agent", lambda s: s.scope.agent_id, names="account"),
-    Column("kind", lambda s: s.scope.kind),
-    Column("owner", lambda s: s.scope, "text", "owner"),
-    Column("facts", lambda s: s.facts, "number"),
-    Column("pending", lambda s: f"{s.pending}/{s.consolidate_at}", "number"),
-    Column("text", lambda s: f"v{s.version}" if s.version else "", "number"),
-    Column("words", lambda s: f"{s.words}/{s.word_limit}" if s.version else "", "number"),
-    Column("state", state),
 ]
 
 
@@ -146,36 +122,33 @@ def _describe_fields(fields: FactFields) -> str | None:
     return ", ".join(named) or None
 
 
-def print_edit(
-    run: Invocation,
-    report: EditReport,
-    *,
-    verbs: tuple[str, str] | None = None,
-    target: str | None = None,
-) -> None:
-    """Print the report of a change; see `edit_line` for ``verbs`` and ``target``."""
-    print_edits(run, [report], verbs=verbs, target=target)
-
-
 def print_edits(
     run: Invocation,
-    reports: Sequence[EditReport],
-    *,
+    *reports: EditReport,
     verbs: tuple[str, str] | None = None,
     target: str | None = None,
 ) -> None:
-    """Print the reports of several changes as one result."""
-    for report in reports:
-        for notice in report.notices:
-            run.out.note(notice)
-
-    def show() -> None:
+    """Print the reports of changes, and how to undo them; see `edit_line` for the wording."""
+    for notice in (notice for report in reports for notice in report.notices):
+        run.out.note(notice)
+    if not run.out.data(reports, edit_data):
         for report in reports:
             run.out.line(edit_line(report, verbs=verbs, target=target))
-
-    run.out.report(reports, show, data=edit_data)
     note_told(run, map(_told_key, reports))
-    note_undo(run, reports)
+    done = [
+        report.result.change_id
+        for report in reports
+        if report.result and report.result.status is ChangeStatus.APPLIED and not report.dry_run
+    ]
+    if done:
+        what = done[0] if len(done) == 1 else f"--run {run.actor.run_id}"
+        run.out.note(f"to undo: edenmem undo {what}")
+
+
+def note_undo_run(run: Invocation, run_id: str | None) -> None:
+    """Print how to undo a run of a command that changed something."""
+    if run_id:
+        run.out.note(f"to undo this run: edenmem undo --run {run_id}")
 
 
 def _told_key(report: EditReport) -> str:
@@ -188,30 +161,14 @@ def _told_key(report: EditReport) -> str:
     return key_of(report.target_type, report.target_id, scope)
 
 
-def note_undo(run: Invocation, reports: Sequence[EditReport]) -> None:
-    """Print how to undo the changes that were made."""
-    done = [
-        report.result.change_id
-        for report in reports
-        if report.result and report.result.status is ChangeStatus.APPLIED and not report.dry_run
-    ]
-    if len(done) == 1:
-        run.out.note(f"to undo: edenmem undo {done[0]}")
-    elif done:
-        run.out.note(f"to undo: edenmem undo --run {run.actor.run_id}")
-
-
 def edit_data(report: EditReport) -> dict[str, Any]:
     """Return the report of a change as data."""
-    if report.dry_run:
-        status = "dry_run"
-    else:
-        status = report.result.status.value if report.result else "unchanged"
+    status = report.result.status.value if report.result else "unchanged"
     return {
         "id": report.target_id,
         "action": report.action,
         "target_type": report.target_type,
-        "status": status,
+        "status": "dry_run" if report.dry_run else status,
         "before": report.before,
         "after": report.after,
     }
@@ -247,27 +204,21 @@ def edit_line(
     ``verbs`` (for a dry run, in the past) and ``target`` replace the wording of the report.
     """
     after = report.after or {}
-    target = format_cell(target or f"{report.target_type} {report.target_id}")
+    target = cell(target or f"{report.target_type} {report.target_id}")
     would, done = verbs or _VERBS.get(report.action, (report.action, report.action))
     if report.target_type == "consolidation":
         target = f"version {after.get('version')} of the text"
     elif report.action == "set_privacy":
         target += " private" if after.get("private") else " no longer private"
     elif report.action == "set_agent_toggles":
-        target += f": {toggles(after)}"
+        toggles = {kind: after.get(f"{kind}_memory_enabled") for kind in ("user", "agent")}
+        states = (f"{kind} memory {'on' if each else 'off'}" for kind, each in toggles.items())
+        target += f": {', '.join(states)}"
     if report.result is not None and report.result.status is ChangeStatus.DUPLICATE:
         return f"{'would keep' if report.dry_run else 'kept'} {target}"
     if report.action == "none":
         return f"{target}: no change"
     return f"would {would} {target}" if report.dry_run else f"{done} {target}"
-
-
-def toggles(agent: Mapping[str, Any]) -> str:
-    """Describe the switches of an agent."""
-    return ", ".join(
-        f"{kind} memory {'on' if agent.get(f'{kind}_memory_enabled') else 'off'}"
-        for kind in ("user", "agent")
-    )
 
 
 def change_line(change: Change) -> str:
@@ -313,22 +264,35 @@ _NOUNS = {
 
 def count_noun(kind: str, count: int) -> str:
     """Return a count of records with its noun: "1 fact", "2 log entries"."""
-    one = kind.removesuffix("s")
-    return many(count, *_NOUNS.get(kind, (one, f"{one}s")))
+    return many(count, *_NOUNS.get(kind, (kind.removesuffix("s"),)))
+
+
+def counts(*parts: tuple[int, str]) -> str:
+    """Return the counts that are not 0, each with its words: "2 added, 1 failed"."""
+    return ", ".join(f"{count:,} {words}" for count, words in parts if count)
 
 
 def usage_line(used: Sequence[CallUsage]) -> str:
     """Summarize calls of models: number, tokens and cost."""
-    calls = many(len(used), "call")
+    embeds = sum(u.task == "embed" for u in used)
+    calls = ((len(used) - embeds, "call"), (embeds, "embedding call"))
     about = "~" if any(u.estimated for u in used) else ""
-    line = (
-        f"{calls}, {about}{sum(u.input_tokens for u in used):,} tokens in, "
-        f"{about}{sum(u.output_tokens for u in used):,} out"
-    )
     cost = sum(u.cost for u in used if u.cost is not None)
     unpriced = ", ".join(sorted({u.model for u in used if u.cost is None}))
-    parts = [line, *([f"{about}{format_cost(cost)}"] if cost else [])]
-    return ", ".join([*parts, *([f"cost unknown (no price for {unpriced})"] if unpriced else [])])
+    parts = [
+        *(many(number, what) for number, what in calls if number),
+        f"{about}{sum(u.input_tokens for u in used):,} tokens in",
+        f"{about}{sum(u.output_tokens for u in used):,} out",
+        f"{about}{format_cost(cost)}" if cost else "",
+        f"cost unknown (no price for {unpriced})" if unpriced else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def facts_changed(report: FormationReport | ColdReport) -> str:
+    """Return the numbers of added, revised and removed facts: "+2 ~1"."""
+    parts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
+    return " ".join(f"{sign}{count}" for sign, count in parts if count)
 
 
 def describe_former(former: InForce) -> str:
@@ -346,3 +310,77 @@ def dollars(total: UsageTotal) -> str:
     if total.unpriced == total.calls:
         return "unknown"
     return f"{format_amount(total.cost)}{'+' if total.unpriced else ''}"
+
+
+# -- which replies had a memory ------------------------------------------------------------------
+
+#: Maximum number of sessions in a note.
+_SESSIONS = 5
+#: Maximum number of replies or items in a list.
+_SHOWN = 20
+
+
+def key_of(target_type: str, target_id: str, scope: Scope | None) -> str:
+    """Return the key of a changed memory in the notes of replies, or ""."""
+    if target_type == "consolidation":
+        return text_key(scope) if scope is not None else ""
+    return target_id if target_type in ("fact", "reflection") else ""
+
+
+def note_told(run: Invocation, keys: Iterable[str]) -> None:
+    """Print which sessions had memory with these keys, if any."""
+    keys = [key for key in keys if key]
+    if keys and (told := run.service.told.tellings(keys)):
+        run.out.note(f"told before: {describe_told(run, told, versions=len(keys) == 1)}")
+
+
+def describe_told(run: Invocation, told: Sequence[Telling], *, versions: bool = False) -> str:
+    """Describe the sessions that had a memory, latest first."""
+    names = _names(run, (one.reply for one in told))
+    found: dict[str, list[Telling]] = {}
+    for one in told:
+        found.setdefault(one.reply.session_id or one.reply.user_id or "", []).append(one)
+    parts = []
+    for some in list(found.values())[:_SESSIONS]:
+        known = ", ".join(map(str, sorted({one.version for one in some})))
+        count = many(len(some), "reply", "replies")
+        facts = (f"version {known}" if versions else "", count, ago(some[0].reply.at))
+        parts.append(f"{_where(some[0].reply, names)} ({', '.join(filter(None, facts))})")
+    more = len(found) - len(parts)
+    return ", ".join([*parts, *([f"{more} more"] if more else [])])
+
+
+def told_sections(run: Invocation, told: Sequence[Telling]) -> Iterator[Section]:
+    """Yield the section of an origin that lists the replies that had the memory, if any."""
+    names = _names(run, (one.reply for one in told))
+    lines = [
+        f"{ago(one.reply.at)}, {one.reply.kind}, {_where(one.reply, names)}:"
+        f" version {one.version} ({one.reply.id})"
+        for one in told[:_SHOWN]
+    ]
+    more = [f"and {len(told) - _SHOWN:,} more; --json shows all"] if len(told) > _SHOWN else []
+    hint = "see one: edenmem context --as-told SESSION --reply REPLY"
+    if lines:
+        yield Section("told", tuple(("  ", line) for line in [*lines, *more, hint]))
+
+
+def _names(run: Invocation, replies: Iterable[Reply]) -> Labels:
+    """Load the names of the sessions and users of replies."""
+    owners: list[Scope | str] = []
+    for reply in replies:
+        if reply.session_id:
+            owners.append(Scope.session(reply.agent_id, reply.session_id))
+        if reply.user_id:
+            owners.append(reply.user_id)
+    return run.service.scopes.labels(owners)
+
+
+def describe_reply(run: Invocation, reply: Reply) -> str:
+    """Name the session, or the user, of a reply."""
+    return _where(reply, _names(run, [reply]))
+
+
+def _where(reply: Reply, names: Labels) -> str:
+    if reply.session_id:
+        return f"session {names[reply.session_id]}"
+    return f"a search for {names[reply.user_id]}" if reply.user_id else "a search"

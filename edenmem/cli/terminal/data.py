@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import struct
+import sys
 from typing import Any, get_type_hints
 
 import msgspec
@@ -20,6 +21,7 @@ _SCOPE_FIELDS = frozenset({"kind", "agent_id", "owner"})
 _OWNER = {"user": "user_id", "group": "group_id", "shard": "shard", "session": "session_id"}
 #: Valid in JSON but unsafe on a terminal: DEL, C1 codes, directional controls, hidden characters.
 _UNSAFE = re.compile(f"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069{HIDDEN}]")
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
 def to_data(item: Any, *, vectors: bool = False) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def _floats(encoded: str | None) -> list[float] | None:
 
 
 def to_json(value: Any, *, indent: int = 0) -> str:
-    """Encode a value as JSON that is exact and safe to print on a terminal."""
+    """Encode a value as JSON that is exact, and safe to print on a terminal of any encoding."""
     try:
         raw = msgspec.json.encode(value)
     except UnicodeEncodeError:  # a surrogate from the environment or command line
@@ -92,7 +94,8 @@ def to_json(value: Any, *, indent: int = 0) -> str:
         return json.dumps(value, indent=indent or None)
     if indent:
         raw = msgspec.json.format(raw, indent=indent)
-    return _UNSAFE.sub(_escape, raw.decode())
+    is_utf8 = (sys.stdout.encoding or "utf-8").lower() in ("utf-8", "utf8")
+    return (_UNSAFE if is_utf8 else _NOT_ASCII).sub(_escape, raw.decode())
 
 
 def _escape(found: re.Match[str]) -> str:

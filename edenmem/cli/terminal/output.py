@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from edenmem.cli.terminal import tables
 from edenmem.cli.terminal.data import keys_of, to_data, to_json
-from edenmem.cli.terminal.encoding import escape_json
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
-from edenmem.text import one_line, printable
+from edenmem.text import in_full, one_line, printable
 
 if TYPE_CHECKING:
     import msgspec
@@ -27,6 +27,25 @@ if TYPE_CHECKING:
     from edenmem.engine.scopes.references import Labels
 
 T = TypeVar("T")
+
+#: What tables, charts and notes draw → ASCII of the same width.
+_DRAWN = str.maketrans("…─━│┃╸╺█░▒▓→←·•×–—✓✗", "~--||--#.+=><.*x--+x")
+
+
+def adapt_stream(stream: TextIO) -> None:
+    """Make a stream write any text: drawings fall back to ASCII, the rest to escapes."""
+    stream.reconfigure(errors="edenmem")  # type: ignore[attr-defined]
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    """Return what is written for characters outside the encoding, and where they end."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_DRAWN)
+    return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
+codecs.register_error("edenmem", _replace)
 
 
 class OutputFormat(StrEnum):
@@ -80,8 +99,6 @@ class Output:
         self._find_names = find_names
         self._notes = notes
         self._color = color or _color_from_environment()
-        if format in (OutputFormat.JSON, OutputFormat.JSONL):
-            escape_json(sys.stdout)
 
     @property
     def is_data(self) -> bool:
@@ -99,20 +116,19 @@ class Output:
         return shutil.get_terminal_size().columns
 
     @property
-    def _pipe_width(self) -> int:
-        """Return the width of a table in a pipe: ``COLUMNS``, or no limit."""
-        return self.width if os.environ.get("COLUMNS") else sys.maxsize
-
-    @property
     def room(self) -> int:
-        """Return the width for a table on stdout."""
-        return self.width if sys.stdout.isatty() else self._pipe_width
+        """Return the width for a table: of the terminal, ``COLUMNS``, or in a pipe no limit."""
+        return self.width if sys.stdout.isatty() or os.environ.get("COLUMNS") else sys.maxsize
 
     def is_colored(self, stream: Any) -> bool:
         """Return whether to use color on a stream."""
         if self._color is ColorWhen.AUTO:
             return bool(stream.isatty())
         return self._color is ColorWhen.ALWAYS
+
+    def style(self, text: str, code: str) -> str:
+        """Apply an ANSI style to a text for stdout, if color is used."""
+        return tables.style(text, code, self.is_colored(sys.stdout))
 
     @property
     def shows_progress(self) -> bool:
@@ -130,7 +146,77 @@ class Output:
             sys.stdout.flush()  # keeps the order on a terminal
             sys.stderr.write(self._wrap_lines(printable(text), sys.stderr) + "\n")
 
-    # -- stdout ------------------------------------------------------------------------------
+    def progress(self, text: str) -> None:
+        """Print a note about progress on a terminal."""
+        if self.shows_progress:
+            self.note(text)
+
+    # -- results in data formats -------------------------------------------------------------
+
+    def data(
+        self, rows: Iterable[T], data: Callable[[T], dict[str, Any]] = to_data, *, header: Any = ()
+    ) -> bool:
+        """Print rows in a data format; return False in the formats for people.
+
+        ``header`` is the keys of the data, or the type of the rows, for CSV without rows.
+        """
+        if self.is_data:
+            keys = keys_of(header) if isinstance(header, type) else header
+            self._stream(map(data, rows), keys)
+        return self.is_data
+
+    def datum(
+        self, row: T, data: Callable[[T], dict[str, Any]] = to_data, *, indent: int = 2
+    ) -> bool:
+        """Print one object in a data format, as `data`; JSON is an object instead of a list."""
+        if self.format is not OutputFormat.JSON:
+            return self.data([row], data)
+        self.line(to_json(data(row), indent=indent))
+        return True
+
+    def report(
+        self,
+        rows: Iterable[T],
+        show: Callable[[], None],
+        *,
+        data: Callable[[T], dict[str, Any]] = to_data,
+    ) -> None:
+        """Print a report: the data of each row in data formats, otherwise call ``show``."""
+        if not self.data(rows, data):
+            show()
+
+    def _stream(self, items: Iterable[dict[str, Any]], header: Sequence[str]) -> None:
+        if self.format is OutputFormat.CSV:
+            self._csv(items, header)
+        elif self.format is OutputFormat.JSONL:
+            for item in items:
+                self.line(to_json(item))
+        else:
+            lead = "[\n  "
+            for item in items:
+                sys.stdout.write(lead + to_json(item, indent=2).replace("\n", "\n  "))
+                lead = ",\n  "
+            self.line("[]" if lead[0] == "[" else "\n]")
+
+    def _csv(self, items: Iterable[dict[str, Any]], header: Sequence[str]) -> None:
+        """Print CSV with the keys as header; lists and objects are JSON.
+
+        A spreadsheet would run text that begins with ``=``, ``+``, ``-`` or ``@`` as a formula.
+        Such text gets a leading apostrophe; JSON is exact.
+        """
+        import csv
+
+        iterator = iter(items)
+        first = next(iterator, None)
+        keys = list(header if first is None else first)
+        if not keys:
+            return
+        writer = csv.DictWriter(sys.stdout, keys, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        for item in itertools.chain([] if first is None else [first], iterator):
+            writer.writerow({key: _csv_cell(value) for key, value in item.items()})
+
+    # -- results for people ------------------------------------------------------------------
 
     def listing(
         self,
@@ -145,18 +231,44 @@ class Output:
     ) -> None:
         """Print rows, up to ``limit`` (0: no limit), with a note if there are more.
 
-        ``header`` is the keys of the data, or the type of the rows, for CSV without rows. The note
-        says that the ``order`` rows are shown, such as the "newest".
+        ``header`` is as for `data`. The note says that the ``order`` rows are shown, such as the
+        "newest".
         """
         iterator = iter(rows)
         wanted = itertools.islice(iterator, limit) if limit else iterator
-        if self.is_data:
-            keys = keys_of(header) if isinstance(header, type) else header
-            self._stream((data(row) for row in wanted), keys)
-        else:
+        if not self.data(wanted, data, header=header):
             self._table(list(wanted), columns, empty)
         if limit and next(iterator, None) is not None:
             self.note(f"showing the {order} {limit}; --limit 0 shows all")
+
+    def _table(self, rows: list[T], columns: Sequence[Column[T]], empty: str) -> None:
+        if any(column.names for column in columns):
+            columns = self._name_cells(columns, rows)
+        if not rows:
+            self.note(empty)
+        elif self.format is OutputFormat.MARKDOWN:
+            self.line(tables.markdown_table(columns, rows))
+        elif sys.stdout.isatty():
+            color = self.is_colored(sys.stdout)
+            lines = tables.screen_table(columns, rows, self.width, color=color)
+            tables.page_text("\n".join([*lines, ""]))
+        else:
+            self.line("\n".join(tables.plain_table(columns, rows, self.room)))
+
+    def _name_cells(self, columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
+        """Return the columns with names in place of scopes and IDs, looked up at once."""
+        assert self._find_names is not None
+        named = [column.value(row) for column in columns if column.names for row in rows]
+        found = self._find_names(
+            item
+            for value in named
+            for item in (value if isinstance(value, tuple) else (value,))
+            if isinstance(item, Scope) or (isinstance(item, str) and item)
+        )
+        return [
+            column._replace(value=partial(_name_of, column, found)) if column.names else column
+            for column in columns
+        ]
 
     def record(
         self,
@@ -167,45 +279,10 @@ class Output:
         data: Callable[[T], dict[str, Any]] = to_data,
     ) -> None:
         """Print one object in full: its fields, then its long ``text``."""
-
-        def show() -> None:
+        if not self.datum(row, data):
             self.fields(fields)
             if text:
                 self.line("\n" + self._wrap_lines(printable(text), sys.stdout))
-
-        self.one(row, show, data=data)
-
-    def one(
-        self, row: T, show: Callable[[], None], *, data: Callable[[T], dict[str, Any]] = to_data
-    ) -> None:
-        """Print one object; JSON is an object instead of a list."""
-        if self.format is OutputFormat.JSON:
-            self.line(to_json(data(row), indent=2))
-        else:
-            self.report([row], show, data=data)
-
-    def report(
-        self,
-        rows: Iterable[T],
-        show: Callable[[], None],
-        *,
-        data: Callable[[T], dict[str, Any]] = to_data,
-    ) -> None:
-        """Print a report: the data of each row in data formats, otherwise call ``show``."""
-        if self.is_data:
-            self._stream(map(data, rows))
-        else:
-            show()
-
-    def stream_report(self, row: dict[str, Any], show: Callable[[], None], *, more: bool) -> None:
-        """Print one of several reports of a process.
-
-        JSON is an object, on one line if there are ``more`` reports.
-        """
-        if self.format is OutputFormat.JSON:
-            self.line(to_json(row, indent=0 if more else 2))
-        else:
-            self.report([row], show, data=dict)
 
     def fields(self, fields: Sequence[tuple[str, object]]) -> None:
         """Print labeled values, without empty ones."""
@@ -213,15 +290,14 @@ class Output:
         if self.format is OutputFormat.MARKDOWN:
             columns: list[Column[tuple[str, object]]] = [
                 Column("field", lambda pair: pair[0]),
-                Column("value", lambda pair: tables.in_full(pair[1])),
+                Column("value", lambda pair: in_full(pair[1])),
             ]
             self.line(tables.markdown_table(columns, pairs))
             return
         width = max((len(label) for label, _ in pairs), default=0)
-        color = self.is_colored(sys.stdout)
         for label, value in pairs:
-            title = f"{tables.style(label.ljust(width), '1', color)}  "
-            self.paragraph(title, tables.in_full(value), indent=width + 2)
+            title = f"{self.style(label.ljust(width), '1')}  "
+            self.paragraph(title, in_full(value), indent=width + 2)
 
     def people_only(self) -> None:
         """Refuse data formats.
@@ -234,39 +310,38 @@ class Output:
 
     def heading(self, text: str) -> None:
         """Print a heading."""
-        self.line(tables.style(one_line(text), "1;36", self.is_colored(sys.stdout)))
+        self.line(self.style(one_line(text), "1;36"))
+
+    def section(self, title: str) -> None:
+        """Print a heading after an empty line."""
+        self.line()
+        self.heading(title)
 
     def paragraph(self, title: str, text: str, *, indent: int | None = None) -> None:
         """Print a title and a text of one line, wrapped with a hanging indent."""
         indent = len(title) if indent is None else indent
         first, *others = tables.wrap_text(one_line(text), self.width - indent)
-        self.line(title + first)
-        for line in others:
-            self.line(" " * indent + line)
+        self.line("\n".join([title + first, *(" " * indent + line for line in others)]))
 
-    def paged(self, show: Callable[[], None]) -> None:
-        """Print what ``show`` prints, on a terminal through the pager if it is long."""
+    @contextlib.contextmanager
+    def paged(self) -> Iterator[None]:
+        """Send what is printed on a terminal through the pager if it is long."""
         if not self.is_screen:
-            show()
+            yield
             return
         with contextlib.redirect_stdout(_Screen()) as screen:
-            show()
-        tables.page_text(screen.getvalue(), color=self.is_colored(sys.stdout))
+            yield
+        tables.page_text(screen.getvalue())
 
     def passage(self, title: str, text: str) -> None:
         """Print a title, and an indented text below it."""
-        self.line(tables.style(one_line(title), "1", self.is_colored(sys.stdout)))
+        self.line(self.style(one_line(title), "1"))
         for line in self._wrap_lines(printable(text), sys.stdout, indent=2).splitlines():
             self.line(f"  {line}")
 
     def document(self, text: str) -> None:
         """Print a text that is the result: exact in a pipe, printable on a terminal."""
         self.line(printable(text) if sys.stdout.isatty() else text)
-
-    def progress(self, text: str) -> None:
-        """Print a note about progress on a terminal."""
-        if self.shows_progress:
-            self.note(text)
 
     def safe(self, text: str) -> None:
         """Print text, made printable."""
@@ -287,70 +362,6 @@ class Output:
             for words in (line.lstrip(" "),)
             for part in tables.wrap_text(words, width - len(line) + len(words))
         )
-
-    # -- formats -----------------------------------------------------------------------------
-
-    def _name_cells(self, columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
-        """Return the columns with names in place of scopes and IDs, looked up at once."""
-        assert self._find_names is not None
-        named = [column.value(row) for column in columns if column.names for row in rows]
-        found = self._find_names(
-            item
-            for value in named
-            for item in (value if isinstance(value, tuple) else (value,))
-            if isinstance(item, Scope) or (isinstance(item, str) and item)
-        )
-        return [
-            column._replace(value=partial(_name_of, column, found)) if column.names else column
-            for column in columns
-        ]
-
-    def _table(self, rows: list[T], columns: Sequence[Column[T]], empty: str) -> None:
-        if any(column.names for column in columns):
-            columns = self._name_cells(columns, rows)
-        if not rows:
-            self.note(empty)
-        elif self.format is OutputFormat.MARKDOWN:
-            self.line(tables.markdown_table(columns, rows))
-        elif sys.stdout.isatty():
-            tables.print_rich_table(columns, rows, color=self.is_colored(sys.stdout))
-        else:
-            for line in tables.plain_table(columns, rows, self._pipe_width):
-                self.line(line)
-
-    def _stream(self, items: Iterable[dict[str, Any]], header: Sequence[str] = ()) -> None:
-        if self.format is OutputFormat.CSV:
-            self._csv(items, header)
-        elif self.format is OutputFormat.JSONL:
-            for item in items:
-                self.line(to_json(item))
-        else:
-            first = True
-            for item in items:
-                body = to_json(item, indent=2).replace("\n", "\n  ")
-                sys.stdout.write(("[\n  " if first else ",\n  ") + body)
-                first = False
-            self.line("[]" if first else "\n]")
-
-    def _csv(self, items: Iterable[dict[str, Any]], header: Sequence[str]) -> None:
-        """Print CSV with the keys as header; lists and objects are JSON.
-
-        A spreadsheet would run text that begins with ``=``, ``+``, ``-`` or ``@`` as a formula.
-        Such text gets a leading apostrophe; JSON is exact.
-        """
-        import csv
-
-        iterator = iter(items)
-        first = next(iterator, None)
-        keys = list(header if first is None else first)
-        if not keys:
-            return
-        writer = csv.DictWriter(sys.stdout, keys, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        if first is None:
-            return
-        for item in itertools.chain([first], iterator):
-            writer.writerow({key: _csv_cell(value) for key, value in item.items()})
 
 
 def _name_of(column: Column[T], names: Labels, row: T) -> str:
@@ -377,12 +388,11 @@ class _Screen(io.StringIO):
 
 def _csv_cell(value: object) -> object:
     """Format a cell of CSV, made printable."""
-    if isinstance(value, str):
-        value = printable(value)
     if isinstance(value, dict | list):
         return to_json(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and value.lstrip()[:1] in ("=", "+", "-", "@"):
-        return "'" + value
-    return value
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text

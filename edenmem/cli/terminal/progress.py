@@ -18,13 +18,23 @@ class Progress:
         self._lines: Any = None
         self._tasks: dict[str, Any] = {}
 
-    def step(self, step: str, done: int = 0, total: int = 0) -> None:
+    def step(self, step: str, done: int = 0, total: int = 0, *, key: str | None = None) -> None:
         """Show the progress of a step; ``total`` 0 is unknown."""
-        self._show(step, step, done, total)
+        if not self._out.shows_progress:
+            return
+        if self._lines is None:
+            self._lines = _draw(self._out)
+        key = step if key is None else key
+        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
+        if key not in self._tasks:
+            self._tasks[key] = self._lines.add_task(step, total=None, count="")
+        self._lines.update(
+            self._tasks[key], description=step, completed=done, total=total or None, count=count
+        )
 
     def say(self, text: str, done: int = 0, total: int = 0) -> None:
         """Show a text in place of the previous one."""
-        self._show("", text, done, total)
+        self.step(text, done, total, key="")
 
     def pause(self) -> None:
         """Remove the bars until the next step, to print something."""
@@ -32,18 +42,6 @@ class Progress:
             self._lines.stop()
             self._lines = None
             self._tasks.clear()
-
-    def _show(self, key: str, text: str, done: int, total: int) -> None:
-        if not self._out.shows_progress:
-            return
-        if self._lines is None:
-            self._lines = _draw(self._out)
-        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
-        fields: dict[str, Any] = {"completed": done, "total": total or None, "count": count}
-        if key in self._tasks:
-            self._lines.update(self._tasks[key], description=text, **fields)
-        else:
-            self._tasks[key] = self._lines.add_task(text, **fields)
 
 
 def _draw(out: Output) -> Any:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
-from edenmem.cli.terminal.times import ago, iso
-from edenmem.text import cut_line, display_width, one_line
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
+from edenmem.text import cell, cut_line, display_width, iso
 
 T = TypeVar("T")
 
@@ -24,6 +21,8 @@ _LINES = 3
 #: Digits of seconds and counter in an ID, which separate IDs outside of the list.
 _SHORTEST_ID = 14
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
+#: Kind of a column → ANSI style.
+_STYLES = {"id": "36", "time": "2"}
 
 
 class Column(NamedTuple, Generic[T]):
@@ -44,64 +43,49 @@ class Column(NamedTuple, Generic[T]):
     names: Literal["", "scope", "place", "owner", "account"] = ""
 
 
-def format_cell(value: object) -> str:
-    """Format a cell on one line."""
-    if value is None or value == "":
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, datetime):
-        return ago(value)
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return one_line(str(value))
-
-
 def unique_beginnings(ids: Sequence[str]) -> dict[str, str]:
     """Map each ID to its shortest unique prefix of 14 or more digits."""
     ordered = sorted(set(ids))
-    short: dict[str, str] = {}
-    for place, full in enumerate(ordered):
-        length = _SHORTEST_ID
-        for other in ordered[max(place - 1, 0) : place] + ordered[place + 1 : place + 2]:
-            common = next(
-                (i for i, (a, b) in enumerate(zip(full, other, strict=False)) if a != b), 0
-            )
-            length = max(length, common + 1)
-        short[full] = full[:length]
-    return short
+    pairs = itertools.pairwise(ordered)
+    shared = [len(os.path.commonprefix(pair)) for pair in pairs]  # noqa: RUF071 - of strings
+    lengths = map(max, [0, *shared], [*shared, 0])
+    return {
+        full: full[: max(_SHORTEST_ID, length + 1)]
+        for full, length in zip(ordered, lengths, strict=False)
+    }
 
 
-def _texts(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[list[str]]:
-    """Format the cells of each column."""
-    result = []
+class _Shown(NamedTuple):
+    """A column that is shown: its kind, its width, and its formatted title and cells."""
+
+    kind: str
+    width: int
+    cells: list[str]
+
+
+def _lay_out(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[_Shown]:
+    """Format the cells of the columns with content, and divide the width among them."""
+    shown = []
     for column in columns:
         values = [column.value(row) for row in rows]
         if column.kind == "id":
             short = unique_beginnings([str(value) for value in values if value])
-            result.append([format_cell(short.get(str(value), value)) for value in values])
-        else:
-            result.append([format_cell(value) for value in values])
-    return result
-
-
-def _select_columns(columns: Sequence[Column[T]], cells: list[list[str]]) -> list[int]:
-    """Return the columns with content, to save the width of empty ones."""
-    return [
-        place for place, column in enumerate(cells) if any(column) or columns[place].kind == "text"
-    ]
-
-
-def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[str]:
-    """Format a table for a pipe: aligned, cut to ``width``, without lines."""
-    cells = _texts(columns, rows)
-    kept = _select_columns(columns, cells)
-    widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], width)
-    lines = [[columns[i].title for i in kept]] + [
-        [cells[i][row] for i in kept] for row in range(len(rows))
-    ]
-    kinds = [columns[i].kind for i in kept]
-    return [_line(line, widths, kinds) for line in lines]
+            values = [short.get(str(value), value) for value in values]
+        cells = [cell(value) for value in values]
+        if any(cells) or column.kind == "text":
+            widest = max(map(display_width, [column.title, *cells]))
+            shown.append(_Shown(column.kind, widest, [column.title, *cells]))
+    over = sum(each.width for each in shown) + _GAP * (len(shown) - 1) - width
+    for kind, kept in _SHRINKABLE:
+        # widest first, to keep short columns whole
+        for place in sorted(range(len(shown)), key=lambda i: -shown[i].width):
+            each = shown[place]
+            if over > 0 and each.kind == kind:
+                floor = max(kept, display_width(each.cells[0]))
+                taken = min(over, max(each.width - floor, 0))
+                shown[place] = each._replace(width=each.width - taken)
+                over -= taken
+    return shown
 
 
 #: Kinds of columns to cut if a line is too long, and the widths that remain. IDs, numbers and
@@ -118,115 +102,76 @@ _SHRINKABLE = (
 )
 
 
-def _widths(columns: Sequence[Column[T]], cells: list[list[str]], width: int) -> list[int]:
-    """Return the widths of the columns that fit."""
-    widths = [
-        max([display_width(column.title), *map(display_width, column_cells)])
-        for column, column_cells in zip(columns, cells, strict=True)
-    ]
-    over = sum(widths) + _GAP * (len(widths) - 1) - width
-    for kind, kept in _SHRINKABLE:
-        # widest first, to keep short columns whole
-        for place in sorted(range(len(widths)), key=lambda i: -widths[i]):
-            if over > 0 and columns[place].kind == kind:
-                floor = max(kept, display_width(columns[place].title))
-                taken = min(over, max(widths[place] - floor, 0))
-                widths[place] -= taken
-                over -= taken
-    return widths
+def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[str]:
+    """Format a table for a pipe: aligned, cut to ``width``, one line for each row."""
+    shown = _lay_out(columns, rows, width)
+    return [_join(_fit(each, _cut(each, row)) for each in shown) for row in range(len(rows) + 1)]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], kinds: Sequence[str]) -> str:
-    parts = []
-    for cell, width, kind in zip(cells, widths, kinds, strict=True):
-        text = _fit(cell, width, kind)
-        space = " " * (width - display_width(text))
-        parts.append(space + text if kind == "number" else text + space)
-    return (" " * _GAP).join(parts).rstrip()
+def screen_table(
+    columns: Sequence[Column[T]], rows: Sequence[T], width: int, *, color: bool
+) -> list[str]:
+    """Format a table for a terminal: styled, with a wrapped last text."""
+    shown = _lay_out(columns, rows, width)
+    lines = []
+    for row in range(len(rows) + 1):
+        cells = [_wrap_cell(each, row, is_last=each is shown[-1]) for each in shown]
+        for parts in itertools.zip_longest(*cells, fillvalue=""):
+            codes = ["1" if row == 0 else _STYLES.get(each.kind, "") for each in shown]
+            lines.append(_join(map(_fit, shown, parts, codes if color else [""] * len(shown))))
+        if row == 0:
+            lines.append("─" * (sum(each.width for each in shown) + _GAP * (len(shown) - 1)))
+    return lines
 
 
-def _fit(cell: str, width: int, kind: str) -> str:
-    """Cut a cell to the width of its column, unless it is wrapped."""
-    return cell if kind == "sentence" else cut_line(cell, width)
+def _cut(column: _Shown, row: int) -> str:
+    text = column.cells[row]
+    return text if column.kind == "sentence" else cut_line(text, column.width)
 
 
-def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: bool) -> None:
-    """Print a table on a terminal with Rich, through the pager if it is long.
-
-    Each cell is a `Text`, so that markup is not parsed.
-    """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(markup=False, emoji=False, highlight=False, no_color=not color)
-    cells = _texts(columns, rows)
-    kept = _select_columns(columns, cells)
-    widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], console.width)
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),  # with the divider, a gap of two
-        header_style="bold",
-    )
-    wrapped = kept[-1] if kept and columns[kept[-1]].kind == "text" else None
-    for place, width in zip(kept, widths, strict=True):
-        column = columns[place]
-        is_wrapped = column.kind == "sentence" or place == wrapped
-        table.add_column(
-            Text(column.title),
-            width=width,
-            justify="right" if column.kind == "number" else "left",
-            style="cyan" if column.kind == "id" else "dim" if column.kind == "time" else "",
-            no_wrap=not is_wrapped,
-            overflow="fold" if is_wrapped else "ellipsis",
-        )
-    for row in range(len(rows)):
-        table.add_row(
-            *(
-                Text(
-                    _fit(cells[i][row], width * _LINES if i == wrapped else width, columns[i].kind)
-                )
-                for i, width in zip(kept, widths, strict=True)
-            )
-        )
-    if len(console.render_lines(table)) + 1 > console.height:  # with the prompt
-        page(console, table)
-    else:
-        console.print(table)
+def _wrap_cell(column: _Shown, row: int, *, is_last: bool) -> list[str]:
+    """Return the lines of a cell on a terminal."""
+    if column.kind == "sentence":
+        return wrap_text(column.cells[row], column.width, fold=True)
+    if is_last and column.kind == "text":
+        some = cut_line(column.cells[row], column.width * _LINES)
+        return wrap_text(some, column.width, fold=True)
+    return [_cut(column, row)]
 
 
-def page(console: Console, content: RenderableType) -> None:
-    """Print through the system's pager (``PAGER``)."""
-    os.environ.setdefault("LESS", "FRX")  # as Git: keep color, exit if it fits one screen
-    with console.pager(styles=True):
-        console.print(content, crop=False)
+def _fit(column: _Shown, text: str, code: str = "") -> str:
+    """Pad a part of a cell to the width of its column, and style it."""
+    space = " " * (column.width - display_width(text))
+    text = style(text, code, bool(code and text))
+    return space + text if column.kind == "number" else text + space
 
 
-def page_text(text: str, *, color: bool) -> None:
-    """Print text with ANSI styles, through the pager if it is longer than the terminal."""
-    from rich.console import Console
-    from rich.text import Text
+def _join(cells: Iterable[str]) -> str:
+    return (" " * _GAP).join(cells).rstrip()
 
-    console = Console(no_color=not color, highlight=False)
-    if text.count("\n") < console.height:
+
+def page_text(text: str) -> None:
+    """Print text with ANSI styles, through the pager (``PAGER``) if the terminal is shorter."""
+    if text.count("\n") < shutil.get_terminal_size().lines:
         sys.stdout.write(text)
-    else:
-        page(console, Text.from_ansi(text.rstrip("\n")))
+        return
+    import pydoc
+
+    os.environ.setdefault("LESS", "FRX")  # as Git: keep color, exit if it fits one screen
+    pydoc.pager(text)
 
 
 def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
     """Format a Markdown table with full texts, IDs and times; markup is escaped."""
     from tabulate import tabulate
 
-    def cell(column: Column[T], row: T) -> str:
+    def escaped(column: Column[T], row: T) -> str:
         value = column.value(row)
-        return markdown_escape(iso(value) if isinstance(value, datetime) else format_cell(value))
+        shown = iso(value) if isinstance(value, datetime) else cell(value)
+        return _MARKDOWN.sub(r"\\\1", shown)
 
     return tabulate(
-        [[cell(column, row) for column in columns] for row in rows],
+        [[escaped(column, row) for column in columns] for row in rows],
         headers=[column.title for column in columns],
         tablefmt="github",
         disable_numparse=True,
@@ -236,15 +181,33 @@ def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
     )
 
 
-def markdown_escape(text: str) -> str:
-    """Escape Markdown markup."""
-    return _MARKDOWN.sub(r"\\\1", text)
+def style(text: str, code: str, color: bool) -> str:
+    """Apply an ANSI style (``1`` bold, ``2`` dim, ``31`` red …) if ``color``."""
+    return f"\x1b[{code}m{text}\x1b[0m" if color else text
 
 
-def _breakable(text: str, width: int) -> Iterator[str]:
-    """Yield the words of a text, splitting long runs of wide characters."""
+def wrap_text(text: str, width: int, *, fold: bool = False) -> list[str]:
+    """Wrap a text of one line between words.
+
+    A word longer than a line stays whole for copying, unless its script has no spaces, or ``fold``.
+    """
+    lines, used = [""], 0
+    for word in _breakable(text, width, fold):
+        wide = display_width(word)
+        if used and used + 1 + wide > width:
+            lines.append(word)
+            used = wide
+        else:
+            lines[-1] += f" {word}" if used else word
+            used += wide + (1 if used else 0)
+    return lines
+
+
+def _breakable(text: str, width: int, fold: bool) -> Iterator[str]:
+    """Yield the words of a text, splitting long runs of wide characters, or all with ``fold``."""
     for word in text.split(" "):
-        if display_width(word) <= max(width, 2) or display_width(word) == len(word):
+        wide = display_width(word)
+        if wide <= max(width, 2) or (wide == len(word) and not fold):
             yield word
             continue
         part = ""
@@ -254,37 +217,6 @@ def _breakable(text: str, width: int) -> Iterator[str]:
                 part = ""
             part += character
         yield part
-
-
-def style(text: str, code: str, color: bool) -> str:
-    """Apply an ANSI style (``1`` bold, ``2`` dim, ``31`` red …) if ``color``."""
-    return f"\x1b[{code}m{text}\x1b[0m" if color else text
-
-
-def in_full(value: object) -> str:
-    """Format a value in full, with times absolute and relative."""
-    if isinstance(value, datetime):
-        return f"{iso(value)} ({ago(value)})"
-    if isinstance(value, list | tuple):
-        return ", ".join(format_cell(entry) for entry in value)
-    return format_cell(value)
-
-
-def wrap_text(text: str, width: int) -> list[str]:
-    """Wrap a text of one line between words.
-
-    A word longer than a line stays whole for copying, unless its script has no spaces.
-    """
-    lines, used = [""], 0
-    for word in _breakable(text, width):
-        wide = display_width(word)
-        if used and used + 1 + wide > width:
-            lines.append(word)
-            used = wide
-        else:
-            lines[-1] += f" {word}" if used else word
-            used += wide + (1 if used else 0)
-    return lines
 
 
 def format_amount(cost: float) -> str:

@@ -12,8 +12,6 @@ from edenmem.models.host import Message
 from edenmem.models.memory import UNCONFIRMED, Reflection
 from edenmem.text import ago, iso, many, one_line
 
-#: Label of a fact in doubt.
-
 
 def describe_doubt(unconfirmed: str) -> str:
     """Return the label of a fact with what is in doubt about it, or ""."""
@@ -53,10 +51,17 @@ ACTIONS = (
 )
 
 
+#: First word of an undoing action → that of the undone one, if it differs.
+_UNDONE = {"add": "remove", "remove": "add", "revert": "write"}
+
+
 def action_words(entry: AuditEntry) -> str:
-    """Return the action of an entry: "revise fact"."""
+    """Return the action of an entry: "revise fact"; of an undo, what was undone."""
     words = entry.action.replace("_", " ").replace("consolidation", "text")
-    return f"undo: {words}" if entry.undoes else words
+    if not entry.undoes:
+        return words
+    first, _, rest = words.partition(" ")
+    return f"undo {_UNDONE.get(first, first)} {rest}"
 
 
 def summarize_entry(entry: AuditEntry) -> str:
@@ -95,6 +100,8 @@ def _value(name: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict):  # counts
         return ", ".join(f"{kind} {number}" for kind, number in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     return str(value)
 
 

@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import resolve_accounts
-from edenmem.cli.app.failures import print_error
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.failures import print_error, print_errors
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import count_noun
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import Missing
-from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.exchange.kinds import System
-from edenmem.errors import ExitCode, UsageError
+from edenmem.errors import UsageError
 from edenmem.models.backup import RecordKind
 from edenmem.text import many
 
 if TYPE_CHECKING:
-    from edenmem.engine.exchange.exporter import BackupReport, ExportReport, ExportRequest
+    from edenmem.engine.exchange.exporter import ExportReport, ExportRequest
 
 
 Agents = Annotated[
@@ -105,21 +103,23 @@ def export(
     run = invocation(ctx)
     if target is not None and output is not None:
         raise UsageError("FILE and -o exclude each other")
-    target = target if output is None else output
+    target = output or target
     if run.out.format in (OutputFormat.JSON, OutputFormat.CSV):
         raise UsageError(
             f"export does not support --format {run.out.format}",
             hint="use --format jsonl or markdown",
         )
-    request = _request(run, agent, user, account, scope, type_, since, vectors)
-    if salvage and run.out.format is OutputFormat.MARKDOWN:
+    is_folder = run.out.format is OutputFormat.MARKDOWN
+    request = _request(run, agent, user, account, scope, type_, since, vectors=vectors)
+    if salvage and is_folder:
         raise UsageError("--salvage does not support --format markdown")
-    if to and (salvage or run.out.format is OutputFormat.MARKDOWN):
+    if to and (salvage or is_folder):
         raise UsageError("--to excludes --format and --salvage")
     if target is None:
         raise Missing("FILE")
-    if run.out.format is OutputFormat.MARKDOWN:
-        export_folder(run, request, target, force=force)
+    exchange = run.service.exchange
+    if is_folder:
+        _export_folder(run, request, target, force=force)
         return
     from edenmem.engine.exchange.files import open_compressor, open_for_writing
 
@@ -129,14 +129,12 @@ def export(
     else:
         sink = open_for_writing(target, compress=compress, force=force, in_use=run.files_in_use)
     with show_progress(run.out) as progress, sink as file:
-        exchange = run.service.exchange
         write = exchange.salvage if salvage else exchange.write
         if to:
             write = partial(exchange.write_for, system=to)
         report = write(file, request=request, progress=lambda n: progress.step("writing", n, 0))
-    print_export(run, report, target)
-    if report.problems or report.lost:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    _print_export(run, report, target)
+    end_if(report.problems or report.lost)
 
 
 def backup(
@@ -165,7 +163,7 @@ def backup(
     target = folder or run.settings.backup.folder
     if not target:
         raise Missing("FOLDER", hint="name a folder, or set backup.folder")
-    request = _request(run, agent, None, None, None, None, None, vectors)
+    request = _request(run, agent, vectors=vectors)
     with show_progress(run.out) as progress:
         report = run.service.exchange.back_up(
             Path(target),
@@ -173,43 +171,53 @@ def backup(
             keep=keep or 0,
             progress=lambda done: progress.step("writing", done, 0),
         )
-    print_backup(run, report)
-    if report.export.problems or report.damaged or report.unsealed:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    _print_export(run, report.export, str(report.path))
+    run.out.note("checksums verified")
+    if report.unsealed:
+        print_error(report.unsealed, "see 'edenmem log verify'")
+    for path in report.removed:
+        run.out.safe(f"removed {path}")
+    if report.export.problems:
+        print_error(
+            "older backups were kept, since records are missing from this one",
+            "run 'edenmem doctor'",
+        )
+    advice = "check the file and remove it by hand"
+    print_errors((f"kept {path}: {reason}", advice) for path, reason in report.damaged)
+    end_if(report.export.problems or report.damaged or report.unsealed)
 
 
 def _request(
     run: Invocation,
     agents: list[str] | None,
-    user: str | None,
-    account: str | None,
-    scopes: options.Kinds,
-    types: list[RecordKind] | None,
-    since: str | None,
+    user: str | None = None,
+    account: str | None = None,
+    scopes: options.Kinds = None,
+    types: list[RecordKind] | None = None,
+    since: str | None = None,
+    *,
     vectors: bool,
 ) -> ExportRequest:
     from edenmem.engine.exchange.exporter import ExportRequest, select_types
 
     request = ExportRequest(
         agent_ids=tuple(run.resolver.agent(name).id for name in agents or ()),
-        user_ids=resolve_accounts(run, user, account),
+        user_ids=options.resolve_accounts(run, user, account),
         scopes=tuple(scopes or ()),
         types=tuple(types or ()),
-        since=parse_when(since, "--since"),
+        since=options.parse_when(since, "--since"),
         vectors=vectors,
     )
     select_types(request)
     return request
 
 
-def print_export(run: Invocation, report: ExportReport, target: str) -> None:
+def _print_export(run: Invocation, report: ExportReport, target: str) -> None:
     """Print an export; on stderr if the file went to stdout."""
-    for table, detail in report.lost:
-        print_error(f"not salvaged: {table}: {detail}", None)
-    for what, reason in report.problems[:_SHOWN]:
-        print_error(f"skipped {what}: {reason}", None)
+    print_errors((f"not salvaged: {table}: {detail}", None) for table, detail in report.lost)
+    print_errors((f"skipped {what}: {why}", None) for what, why in report.problems[:_SHOWN])
     if len(report.problems) > _SHOWN:
-        print_error(f"skipped {len(report.problems) - _SHOWN:,} more", None)
+        print_error(f"skipped {len(report.problems) - _SHOWN:,} more")
     total = many(report.records, "record")
     parts = ", ".join(count_noun(kind, count) for kind, count in report.counts.items())
     if report.left_out:
@@ -223,24 +231,7 @@ def print_export(run: Invocation, report: ExportReport, target: str) -> None:
         run.out.paragraph("  ", parts)
 
 
-def print_backup(run: Invocation, report: BackupReport) -> None:
-    """Print a backup, and removed and damaged older backups."""
-    print_export(run, report.export, str(report.path))
-    run.out.note("checksums verified")
-    if report.unsealed:
-        print_error(report.unsealed, "see 'edenmem log verify'")
-    for path in report.removed:
-        run.out.safe(f"removed {path}")
-    if report.export.problems:
-        print_error(
-            "older backups were kept, since records are missing from this one",
-            "run 'edenmem doctor'",
-        )
-    for path, reason in report.damaged:
-        print_error(f"kept {path}: {reason}", "check the file and remove it by hand")
-
-
-def export_folder(run: Invocation, request: ExportRequest, target: str, *, force: bool) -> None:
+def _export_folder(run: Invocation, request: ExportRequest, target: str, *, force: bool) -> None:
     """Write a folder, and print what it contains."""
     if target == "-":
         raise UsageError("Markdown needs a folder", hint="specify a folder instead of -")

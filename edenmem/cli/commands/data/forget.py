@@ -1,20 +1,21 @@
-"""``edenmem forget``: erase a user, session, group, agent or single facts completely."""
+"""``edenmem forget|person``: erase completely, and what is stored about a person."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.told import describe_told
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import counts, describe_told
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.editing import EditorFile, find_editor, show_diff
-from edenmem.cli.terminal.files import open_report
+from edenmem.cli.terminal.editing import EditorFile, show_diff
 from edenmem.cli.terminal.prompts import Missing, ask_choice, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.erasure.reports import (
@@ -24,20 +25,16 @@ from edenmem.engine.erasure.reports import (
     MentionDecision,
     MentionMode,
     RewritingRefused,
+    Treatment,
     receipt_of,
 )
 from edenmem.engine.factory import has_llm
-from edenmem.errors import ExitCode, ProviderError, UsageError
+from edenmem.errors import ProviderError, UsageError
 from edenmem.models.forgetting import Subject
 from edenmem.text import many
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edenmem.engine.erasure.reports import ForgetPlan, ForgetReport, MentionDecision
-
-
-_FOR_EVER = "This cannot be undone, not even with 'undo' or history. No memory will be formed from"
+    from edenmem.engine.erasure.person import PersonData
 
 
 Names = Annotated[
@@ -134,7 +131,7 @@ def forget(
     edenmem forget --fact 65a1f0 --name sk-live-42 --mentions remove --messages
     edenmem forget --check lena.json
     """
-    from edenmem.engine.exchange.files import check_target
+    from edenmem.engine.exchange.files import check_target, open_for_writing
 
     run = invocation(ctx)
     if check is not None:
@@ -142,49 +139,55 @@ def forget(
         return
     if not (user or session or group or agent or fact):
         raise Missing("--user, --session, --group, --agent or --fact")
+    is_there = person_is_there()
     for option, mode in (("--mentions", mentions), ("--learned", learned)):
-        if mode is MentionMode.ASK and not person_is_there():
+        if mode is MentionMode.ASK and not is_there:
             raise UsageError(
                 f"{option} ask needs a terminal",
                 hint=f"use {option} keep, {option} remove or {option} rewrite",
             )
-    asking = MentionMode.ASK if person_is_there() and not yes else MentionMode.KEEP
+    asking = MentionMode.ASK if is_there and not yes else MentionMode.KEEP
     modes = (mentions or asking, learned or asking)
     if receipt is not None:
         check_target(receipt, force=run.overwrite, in_use=run.files_in_use)
-    subject = run.service.erasure.find_subject(
-        user=user,
-        session=session,
-        group=group,
-        agent=agent,
-        facts=fact or (),
-        names=name or (),
+    erasure = run.service.erasure
+    subject = erasure.find_subject(
+        user=user, session=session, group=group, agent=agent, facts=fact or (), names=name or ()
     )
     if messages:
-        run.service.erasure.check_conversations(subject)
-    if not (yes or dry_run or person_is_there()):
+        erasure.check_conversations(subject)
+    if not (yes or dry_run or is_there):
         confirm("", yes=False)  # names the missing option, before the plan is made
     plan = run.serve(lambda service: service.erasure.plan(subject))
-    show_plan(run, plan, modes, messages=messages, to_data_too=dry_run)
+    _show_plan(run, plan, modes, messages=messages, dry_run=dry_run)
     if plan.begun_at is not None:
         run.out.note("resuming an interrupted run")
     if dry_run:
         return
     deciding = MentionReview(run, plan)
     decisions = deciding.decide(*modes)
-    if not _confirm(run, plan, yes=yes):
-        run.out.note("nothing was changed")
-        return
-    with open_report(receipt, force=run.overwrite, in_use=run.files_in_use) as write:
-        report = _carry_out(run, plan, decisions, messages=messages, failed=deciding.failed)
-        write(format_receipt(report))
-    show_report(run, report)
-    if report.mentions["kept"]:
-        run.out.note(_describe_kept(report))
+    _confirm(run, plan, yes=yes)
+    with (
+        nullcontext()
+        if receipt is None
+        else open_for_writing(
+            receipt, compress=False, force=run.overwrite, in_use=run.files_in_use
+        ) as file
+    ):
+        run.out.progress("erasing; if interrupted, run the same command again")
+        report = run.serve(
+            lambda service: service.erasure.forget(
+                plan, decisions, messages=messages, failed=deciding.failed
+            )
+        )
+        if file is not None:
+            file.write(
+                json.dumps(receipt_of(report), indent=2, ensure_ascii=False).encode() + b"\n"
+            )
+    _show_report(run, report)
     for left in report.unfinished:
         print_error(left, "run the same command again")
-    if not report.complete:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    end_if(not report.complete)
 
 
 def _check(run: Invocation, receipt: str) -> None:
@@ -193,59 +196,37 @@ def _check(run: Invocation, receipt: str) -> None:
 
     told = read_receipt(receipt)
     back = run.serve(lambda service: service.erasure.check(told))
-    run.out.listing(list(back.items()), COUNTS, empty="nothing came back")
+    run.out.listing(list(back.items()), _COUNTS, empty="nothing came back")
     if back:
         print_error("forgotten memory came back", "erase it again, or run 'edenmem doctor --fix'")
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    end_if(back)
 
 
-def _describe_kept(report: ForgetReport) -> str:
-    number = report.mentions["kept"]
-    if report.subject.kind == "fact":
-        kept = many(number, "entry that repeats a text", "entries that repeat a text")
-        return f"kept {kept} or mentions a name; see --mentions"
-    kept = many(
-        number,
-        "entry that mentions the user or was learned",
-        "entries that mention the user or were learned",
+def _confirm(run: Invocation, plan: ForgetPlan, *, yes: bool) -> None:
+    """Ask for confirmation; to erase an agent, its name is typed."""
+    sources = "the source messages" if plan.subject.kind == "fact" else "existing messages"
+    run.out.note(
+        "This cannot be undone, not even with 'undo' or history. No memory will be formed from"
+        f" {sources}."
     )
-    return f"kept {kept} from their messages; see --mentions and --learned"
-
-
-def _confirm(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
-    of_fact = plan.subject.kind == "fact"
-    run.out.note(f"{_FOR_EVER} {'the source messages' if of_fact else 'existing messages'}.")
     if plan.subject.kind != "agent" or yes:
-        return confirm("Erase all this?", yes=yes)
+        run.confirm("Erase all this?", yes=yes)
+        return
     agent = run.service.host.agent(plan.subject.agent_id or "")
     wanted = agent.username if agent is not None else plan.subject.agent_id
-    return ask_text(f"to erase the agent, type its name ({wanted})", "--yes") == wanted
+    if ask_text(f"to erase the agent, type its name ({wanted})", "--yes") != wanted:
+        run.out.note("nothing was changed")
+        raise typer.Exit
 
-
-def _carry_out(
-    run: Invocation,
-    plan: ForgetPlan,
-    decisions: Sequence[MentionDecision],
-    *,
-    messages: bool,
-    failed: Sequence[str],
-) -> ForgetReport:
-    run.out.progress("erasing; if interrupted, run the same command again")
-    return run.serve(
-        lambda service: service.erasure.forget(plan, decisions, messages=messages, failed=failed)
-    )
-
-
-Row = tuple[str, int]
 
 #: The columns of counts by kind.
-COUNTS: Sequence[Column[Row]] = (
+_COUNTS: Sequence[Column[tuple[str, int]]] = (
     Column("item", lambda row: row[0]),
     Column("count", lambda row: row[1], "number"),
 )
 
 
-def subject_line(run: Invocation, subject: Subject) -> str:
+def _describe_subject(run: Invocation, subject: Subject) -> str:
     """Describe the subject of an erasure."""
     if subject.kind == "fact":
         ids = subject.facts or subject.references
@@ -256,33 +237,27 @@ def subject_line(run: Invocation, subject: Subject) -> str:
     agent = known.get(subject.agent_id or "", subject.agent_id or "")
     if subject.kind == "agent":
         return f"all memory of agent {agent}"
-    owner = known[subject.owner]
-    if subject.kind == "session":
-        owner = subject.names[0]
+    owner = subject.names[0] if subject.kind == "session" else known[subject.owner]
     return f"{subject.kind} {owner}" + (f", agent {agent}" if subject.agent_id else "")
 
 
 Modes = tuple[MentionMode, MentionMode]
 
 
-def show_plan(
-    run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: bool, to_data_too: bool
+def _show_plan(
+    run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: bool, dry_run: bool
 ) -> None:
     """Print what would be removed, mentions elsewhere with their treatment, and what stays."""
-    if to_data_too or not run.out.is_data:
-        run.out.report(
-            [plan],
-            lambda: _show_plan(run, plan, modes, messages=messages),
-            data=lambda one: plan_data(one, modes, messages=messages),
-        )
-
-
-def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: bool) -> None:
-    subject = plan.subject
-    run.out.heading(f"To erase: {subject_line(run, subject)}")
-    run.out.fields(
+    out, subject = run.out, plan.subject
+    staying = _staying(plan, messages=messages)
+    if out.is_data:
+        if dry_run:
+            out.data([plan], lambda one: _plan_data(one, modes, staying, messages=messages))
+        return
+    out.heading(f"To erase: {_describe_subject(run, subject)}")
+    out.fields(
         [
-            ("texts" if subject.kind == "fact" else "names", list(subject.names)),
+            ("texts" if subject.kind == "fact" else "names", subject.names),
             ("started", plan.begun_at),
             ("told", describe_told(run, plan.told) if plan.told else None),
         ]
@@ -292,33 +267,32 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
     if plan.mentions and subject.kind == "user":
         count = many(len(plan.mentions), "entry mentions", "entries mention")
         empty = f"no memory of their own; {count} them"
-    run.out.listing(rows, COUNTS, empty=empty)
+    out.listing(rows, _COUNTS, empty=empty)
     if plan.mentions:
-        run.out.line()
-        run.out.listing(plan.mentions, mention_columns(modes))
-        run.out.note("--json shows all entries in full")
-    run.out.line()
+        out.line()
+        out.listing(plan.mentions, _mention_columns(modes))
+        out.note("--json shows all entries in full")
+    out.line()
     for document in plan.unreadable:
-        run.out.paragraph("unreadable: ", f"{document}; see 'edenmem doctor --check readable'")
-    for what in _staying(plan, messages=messages):
-        run.out.paragraph("kept: ", what)
-
-
-_KEPT_SOURCES = (
-    "no memory will be formed from them again. Agents still read them in the conversation: remove"
-    " them with --messages, or in MongoDB on the platform"
-)
+        out.paragraph("unreadable: ", f"{document}; see 'edenmem doctor --check readable'")
+    for what in staying:
+        out.paragraph("kept: ", what)
 
 
 def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
-    counts = {} if messages else dict(plan.conversations)
-    if counts and plan.subject.kind == "fact":
-        said = many(counts.get("messages", 0), "source message")
-        return [f"{said}; {_KEPT_SOURCES}", *plan.stays]
-    accounts = counts.pop("accounts", 0)
+    """Describe what stays: accounts and conversations, and the rest of the plan."""
+    found = {} if messages else dict(plan.conversations)
+    if found and plan.subject.kind == "fact":
+        said = many(found.get("messages", 0), "source message")
+        return [
+            f"{said}; no memory will be formed from them again. Agents still read them in the"
+            " conversation: remove them with --messages, or in MongoDB on the platform",
+            *plan.stays,
+        ]
+    accounts = found.pop("accounts", 0)
     kept = [many(accounts, "account")] if accounts else []
-    if counts:
-        said = ", ".join(f"{kind}: {number:,}" for kind, number in counts.items())
+    if found:
+        said = ", ".join(f"{kind}: {number:,}" for kind, number in found.items())
         sessions = len(plan.traces.own) + len(plan.traces.shared)
         kept.append(
             f"conversations ({said}); no memory will be formed from them again"
@@ -327,17 +301,19 @@ def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     return [*kept, *plan.stays]
 
 
-def mention_columns(modes: Modes) -> Sequence[Column[Mention]]:
-    """Return the columns of a list of mentions."""
-    return (
+def _mention_columns(modes: Modes | None) -> list[Column[Mention]]:
+    """Return the columns of a list of mentions, with their treatment if modes are given."""
+    columns: list[Column[Mention]] = [
         Column("type", lambda m: m.target_type),
         Column("why", _why),
-        Column("action", lambda m: m.treatment(m.mode(*modes))),
         Column("owner", lambda m: m.scope, names="place"),
         Column("id", lambda m: m.target_id, "id"),
         Column("copies", lambda m: m.copies if m.copies > 1 else None, "number"),
-        Column("text", _describe, "text"),
-    )
+        Column("text", _excerpt, "text"),
+    ]
+    if modes is not None:
+        columns.insert(2, Column("action", lambda m: m.treatment(m.mode(*modes))))
+    return columns
 
 
 def _why(mention: Mention) -> str:
@@ -345,16 +321,15 @@ def _why(mention: Mention) -> str:
     return ", ".join((*(("mention",) if mention.mentioned else ()), *learned[mention.learned]))
 
 
-def _describe(mention: Mention) -> str:
-    if mention.contexts:
-        return " | ".join(mention.contexts)
-    if mention.removed:
-        number = len(mention.removed)
-        return f"absorbed {number:,} of the reflections"
-    return mention.text or ""
+def _excerpt(mention: Mention) -> str:
+    if mention.removed and not mention.contexts:
+        return f"absorbed {len(mention.removed):,} of the reflections"
+    return " | ".join(mention.contexts) or mention.text or ""
 
 
-def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, Any]:
+def _plan_data(
+    plan: ForgetPlan, modes: Modes, staying: Sequence[str], *, messages: bool
+) -> dict[str, Any]:
     """Return a plan as data."""
     subject = plan.subject
     return {
@@ -374,34 +349,42 @@ def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, An
         ],
         "told": [to_data(one) for one in plan.told],
         "unreadable": list(plan.unreadable),
-        "stays": list(_staying(plan, messages=messages)),
+        "stays": list(staying),
     }
 
 
-def show_report(run: Invocation, report: ForgetReport) -> None:
-    """Print the report of an erasure, with its verification."""
-    run.out.report([report], lambda: _show_report(run, report), data=receipt_of)
-
-
 def _show_report(run: Invocation, report: ForgetReport) -> None:
-    run.out.heading(f"Erased: {subject_line(run, report.subject)}")
-    run.out.listing(list(report.removed.items()), COUNTS, empty="nothing to remove")
-    probe = report.probe
-    run.out.fields(
-        [
-            ("mentions", _tally(report.mentions)),
-            (
-                "verified",
-                f"{many(probe.texts, 'text')}, {many(probe.searches, 'search', 'searches')},"
-                f" {many(probe.contexts, 'context')}",
-            ),
-            ("left", _describe_left(report.left) or "nothing"),
-            ("still found", list(probe.found)),
-            ("words only", probe.by_words and f"some searches: {probe.by_words}"),
-        ]
-    )
-    for what in report.compaction.beyond:
-        run.out.paragraph("not erased: ", what)
+    """Print the report of an erasure with its verification, and the entries that were kept."""
+    out, probe = run.out, report.probe
+    if not out.data([report], receipt_of):
+        out.heading(f"Erased: {_describe_subject(run, report.subject)}")
+        out.listing(list(report.removed.items()), _COUNTS, empty="nothing to remove")
+        out.fields(
+            [
+                ("mentions", counts(*((n, what) for what, n in report.mentions.items()))),
+                (
+                    "verified",
+                    f"{many(probe.texts, 'text')}, {many(probe.searches, 'search', 'searches')},"
+                    f" {many(probe.contexts, 'context')}",
+                ),
+                ("left", _describe_left(report.left) or "nothing"),
+                ("still found", probe.found),
+                ("words only", probe.by_words and f"some searches: {probe.by_words}"),
+            ]
+        )
+        for what in report.compaction.beyond:
+            out.paragraph("not erased: ", what)
+    number = report.mentions["kept"]
+    if number and report.subject.kind == "fact":
+        kept = many(number, "entry that repeats a text", "entries that repeat a text")
+        out.note(f"kept {kept} or mentions a name; see --mentions")
+    elif number:
+        kept = many(
+            number,
+            "entry that mentions the user or was learned",
+            "entries that mention the user or were learned",
+        )
+        out.note(f"kept {kept} from their messages; see --mentions and --learned")
 
 
 #: Words of `ForgetReport.left` whose singular has no "s" less.
@@ -409,23 +392,13 @@ _SINGULARS = {"policies": "policy", "copies": "copy"}
 
 
 def _describe_left(left: Mapping[str, int]) -> str:
-    return ", ".join(many(number, _singular(kind), kind) for kind, number in left.items())
-
-
-def _singular(kind: str) -> str:
-    words = kind.split(" ")
-    noun = 1 if words[0] == "older" else 0
-    words[noun] = _SINGULARS.get(words[noun]) or words[noun].removesuffix("s")
-    return " ".join(words)
-
-
-def _tally(mentions: Mapping[str, int]) -> str:
-    return ", ".join(f"{number:,} {what}" for what, number in mentions.items() if number)
-
-
-def format_receipt(report: ForgetReport) -> str:
-    """Format the receipt of an erasure as JSON."""
-    return json.dumps(receipt_of(report), indent=2, ensure_ascii=False)
+    parts = []
+    for kind, number in left.items():
+        words = kind.split(" ")
+        noun = 1 if words[0] == "older" else 0
+        words[noun] = _SINGULARS.get(words[noun]) or words[noun].removesuffix("s")
+        parts.append(many(number, " ".join(words), kind))
+    return ", ".join(parts)
 
 
 class MentionReview:
@@ -486,76 +459,55 @@ class MentionReview:
 
     def _ask(self, mention: Mention) -> MentionDecision | None:
         out = self._run.out
-        out.note("")
         why = _WHY[mention.learned]
         if self._plan.subject.kind == "fact":
             why = "repeats a text, or mentions a name"
-        out.note(f"{mention.target_type} {mention.target_id} {why}:")
+        out.note(f"\n{mention.target_type} {mention.target_id} {why}:")
         # A fact is shown in full, a long text only around its mentions.
-        whole = mention.text if mention.target_type in ("fact", "reflection") else None
-        for line in (
-            [whole]
-            if whole
-            else mention.contexts or ["(absorbed reflections that will be removed)"]
-        ):
+        whole = mention.target_type in ("fact", "reflection") and mention.text
+        absorbed = "(absorbed reflections that will be removed)"
+        for line in [whole] if whole else mention.contexts or [absorbed]:
             out.note(f"  {line}")
-        while True:
-            decision, again = self._choose(mention)
-            if not again:
-                return decision
-
-    def _choose(self, mention: Mention) -> tuple[MentionDecision | None, bool]:
-        """Return the decision, and whether to ask again."""
         option = "--learned" if mention.learned else "--mentions"
-        match ask_choice("what to do", option, self._choices(mention)):
-            case "keep":
-                return None, False
-            case "redact":
-                return MentionDecision(mention=mention, treatment="redact"), False
-            case "remove":
-                return MentionDecision(mention=mention, treatment="remove"), False
-            case "rewrite":
-                decision = self._draft(mention)
-                if decision is None:
-                    self._run.out.note(self.failed.pop())
-                    return None, True
-            case _:
-                decision = self._edit(mention)
-                if decision is None:
-                    return None, True
-        self._show(decision)
-        return (decision, False) if confirm("Use this text?", yes=False) else (None, True)
+        while True:
+            chosen = ask_choice("what to do", option, self._choices(mention))
+            if chosen == "keep":
+                return None
+            if chosen in ("redact", "remove"):
+                treatment: Treatment = "redact" if chosen == "redact" else "remove"
+                return MentionDecision(mention=mention, treatment=treatment)
+            decision = self._draft(mention) if chosen == "rewrite" else self._edit(mention)
+            if decision is None:
+                if chosen == "rewrite":
+                    out.note(self.failed.pop())
+                continue
+            self._show(decision)
+            if confirm("Use this text?", yes=False):
+                return decision
 
     def _choices(self, mention: Mention) -> list[tuple[str, str]]:
         """Return the possible treatments of a mention, as values and labels."""
         keep = ("keep", "keep unchanged")
         if mention.text is None:
             return [("redact", f"clear older copies ({mention.copies:,})"), keep]
-        choices = []
-        if not mention.fixed:
-            if self._can_draft:
-                choices.append(("rewrite", "rewrite with the model"))
-            if find_editor():
-                choices.append(("edit", "edit in $EDITOR"))
-        if mention.removable:
-            choices.append(("remove", "remove"))
-        return [*choices, keep]
+        edits = [("edit", "edit in $EDITOR")]
+        if self._can_draft:
+            edits.insert(0, ("rewrite", "rewrite with the model"))
+        removal = [("remove", "remove")] if mention.removable else []
+        return [*([] if mention.fixed else edits), *removal, keep]
 
     def _edit(self, mention: Mention) -> MentionDecision | None:
         from edenmem.engine.erasure.forgetting import validate_rewrite
 
         drafts, key = self._drafts, (mention.target_type, mention.target_id)
-        file = EditorFile(drafts.get(key, mention.text or ""), mention.target_type)
         try:
-            drafts[key] = file.edit()
-        except UsageError as error:
-            self._run.out.note(error.message)
-            return None
-        finally:
-            file.remove()  # erased text must not stay in a file
-        try:
+            file = EditorFile(drafts.get(key, mention.text or ""), mention.target_type)
+            try:
+                drafts[key] = file.edit()
+            finally:
+                file.path.unlink(missing_ok=True)  # erased text must not stay in a file
             return validate_rewrite(self._plan.subject, mention, drafts[key])
-        except RewritingRefused as error:
+        except (UsageError, RewritingRefused) as error:
             self._run.out.note(error.message)
             return None
 
@@ -573,3 +525,97 @@ _WHY = {
     "alone": "was learned from the messages",
     "unclear": "was learned from the messages, and perhaps from others",
 }
+
+
+# -- person --------------------------------------------------------------------------------------
+
+person_app = group("Show, export and erase everything about a person.")
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Username, ID or ID prefix.")]
+
+
+def _gather(
+    run: Invocation, user: str, agent: str | None, names: Sequence[str] | None
+) -> PersonData:
+    erasure = run.service.erasure
+    subject = erasure.find_subject(user=user, agent=agent, names=names or ())
+    return erasure.gather(run.serve(lambda service: service.erasure.plan(subject)))
+
+
+@person_app.command("show", cls=Command)
+def show(ctx: typer.Context, user: _Name, agent: options.Agent = None, name: Names = None) -> None:
+    """List what is stored about a person: own memory, memory elsewhere, messages, backups.
+
+    \b
+    edenmem person show lena
+    """
+    run = invocation(ctx)
+    out, data = run.out, _gather(run, user, agent, name)
+    if out.datum(data):
+        return
+    out.heading(f"Stored about {data.names[0] if data.names else 'the person'}")
+    out.fields(
+        [
+            ("accounts", [f"{each.username} ({each.id})" for each in data.accounts]),
+            ("names", data.names),
+            ("sessions", [each.label for each in data.sessions]),
+            ("told", describe_told(run, data.told) if data.told else None),
+            ("replies", f"{data.replies:,} noted" if data.replies else None),
+            ("backups", data.backups),
+        ]
+    )
+    out.listing(list(data.counts.items()), _COUNTS, empty="no memory of their own")
+    if data.mentions:
+        out.section(f"{many(len(data.mentions), 'entry', 'entries')} elsewhere")
+        out.listing(data.mentions, _mention_columns(None))
+    out.line()
+    for what in data.stays:
+        out.paragraph("not listed: ", what)
+
+
+@person_app.command("export", cls=Command)
+def export(
+    ctx: typer.Context, user: _Name, agent: options.Agent = None, name: Names = None
+) -> None:
+    """Write what is stored about a person: as a readable document, or completely with --json.
+
+    \b
+    edenmem person export lena -o lena.md
+    edenmem person export lena --json -o lena.json
+    """
+    run = invocation(ctx)
+    data = _gather(run, user, agent, name)
+    if not run.out.datum(data):
+        run.out.document(run.service.erasure.to_markdown(data))
+
+
+@person_app.command("forget", cls=Command)
+def forget_person(
+    ctx: typer.Context,
+    user: _Name,
+    agent: options.Agent = None,
+    name: Names = None,
+    mentions: Mentions = None,
+    learned: Learned = None,
+    messages: Messages = False,
+    receipt: ReceiptFile = None,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Erase a person, like 'edenmem forget --user'.
+
+    \b
+    edenmem person forget lena --receipt lena-receipt.json
+    """
+    forget(
+        ctx,
+        user=user,
+        agent=agent,
+        name=name,
+        mentions=mentions,
+        learned=learned,
+        messages=messages,
+        receipt=receipt,
+        yes=yes,
+        dry_run=dry_run,
+    )

@@ -17,15 +17,15 @@ import typer
 from msgspec.structs import replace
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_agent
-from edenmem.cli.app.failures import print_error
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.failures import print_error, print_errors
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import note_undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.files import file_name, name_file
 from edenmem.cli.terminal.progress import Progress, show_progress
-from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
-from edenmem.cli.terminal.tables import Column, style
+from edenmem.cli.terminal.prompts import Missing, ask_text, confirm, person_is_there
+from edenmem.cli.terminal.tables import Column
 from edenmem.engine.exchange.kinds import FileKind
 from edenmem.errors import ExitCode, InputError, UsageError, line_place
 from edenmem.models.scope import ScopeKind
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from edenmem.engine.exchange.importer import RestoreReport
     from edenmem.engine.reports import ImportReport
 
-#: Maximum number of problems to print.
+#: Maximum number of names and problems to print.
 _SHOWN = 10
 #: Outcomes of records, in the order of the columns.
 _WORDS = ("added", "replaced", "same", "differs", "kept", "refused", "left out")
@@ -125,11 +125,16 @@ def import_(
     systems, secrets, orders to the agent, duplicates, and expired items are left out; --dry-run
     names them.
 
-    A minimal record, and a conversation:
-    {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "…"}
-    {"session": "first-visit", "agent": "mira", "users": ["lena"], "messages": [{"role": "user",
-    "name": "lena", "content": "Hi!", "created_at": "2026-11-02T09:14:00Z"}]}
-    For all formats and fields, see 'edenmem help --guide import'.
+    For all formats and fields, see 'edenmem help --guide import'. A minimal record, and a
+    conversation:
+
+    \b
+    {"type": "fact", "agent": "mira", "scope": "user", "user": "lena",
+     "content": "…"}
+    {"session": "visit", "agent": "mira", "users": ["lena"],
+     "messages": [
+       {"role": "user", "name": "lena", "content": "Hi!",
+        "created_at": "2026-11-02T09:14:00Z"}]}
 
     \b
     edenmem import sessions.jsonl --add-missing
@@ -141,18 +146,24 @@ def import_(
     if scope not in (None, ScopeKind.USER, ScopeKind.AGENT):
         raise UsageError(f"--scope must be user or agent, not {scope}")
     path = Path(source)
-    if source != "-" and path.is_dir():
+    is_folder = source != "-" and path.is_dir()
+    if is_folder:
         kind = FileKind.NOTES
     exchange = run.service.exchange
     if kind is FileKind.NOTES and (not path.exists() or delete or exchange.is_export(path)):
-        import_folder(run, source, delete=delete, yes=yes, dry_run=dry_run, allow_long=allow_long)
+        _import_folder(run, path, delete=delete, yes=yes, dry_run=dry_run, allow_long=allow_long)
         return
     if delete:
         raise UsageError("--delete needs a folder of Markdown")
     from edenmem.engine.exchange.conversion import Defaults
+    from edenmem.engine.exchange.files import Source
 
     with ExitStack() as opened, name_file(source), show_progress(run.out) as progress:
-        file = _open(source, opened)
+        file: Any = path
+        if source == "-":
+            file = opened.enter_context(Source.spool(sys.stdin.buffer, "stdin"))
+        elif not is_folder:
+            file = opened.enter_context(Source.open_file(source))
         kind = kind or exchange.kind_of(file)
         run.out.note(f"{file_name(source)}: {kind.words}")
         take = partial(
@@ -170,26 +181,26 @@ def import_(
                 raise UsageError(
                     "records name their scope: omit --agent, --user, --scope and --add-missing"
                 )
-            reports = Reports(facts=take(file))
+            done = _Done(facts=take(file))
         else:
             given = Defaults(
                 agent=agent, user=user, shared=scope is ScopeKind.AGENT, add_missing=add_missing
             )
             file = path if kind is FileKind.NOTES else file
-            found = _convert(run, file, kind, opened, given, progress)
+            found = _convert(run, file, kind, opened, given, progress, can_ask=not dry_run)
             survey = found.survey
-            if not survey.facts and path.is_dir():
+            if not survey.facts and is_folder:
                 raise UsageError(f"no notes in {source}", hint="name a file in it to import that")
             if survey.damage and not skip_bad:
                 raise InputError(
                     f"{file_name(source)}: {survey.damage}",
                     hint="nothing was changed; import the readable part with --skip-bad",
                 )
-            reports = Reports(survey=survey, unit=found.chats.unit)
+            done = _Done(survey=survey, unit=found.chats.unit)
             if found.facts.count or (not kind.has_chats and not found.chats.count):
-                reports.facts = take(found.facts, allow_long=True)
+                done.facts = take(found.facts, allow_long=True)
             if found.chats.count or kind.has_chats:
-                reports.chats = run.service.sessions.import_lines(
+                done.chats = run.service.sessions.import_lines(
                     found.chats,
                     skip_bad=skip_bad,
                     add_missing=found.defaults.add_missing,
@@ -198,19 +209,8 @@ def import_(
                     progress=progress.step,
                 )
         progress.pause()
-        reports.print(run, source, dry_run=dry_run)
-    if not reports.is_complete:
-        raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-def _open(source: str, opened: ExitStack) -> Any:
-    """Open a file; of a folder, return the path."""
-    from edenmem.engine.exchange.files import Source
-
-    if source == "-":
-        return opened.enter_context(Source.spool(sys.stdin.buffer, "stdin"))
-    path = Path(source)
-    return path if path.is_dir() else opened.enter_context(Source.open_file(source))
+        _print_done(run, done, file_name(source), dry_run=dry_run)
+    end_if(not done.is_complete)
 
 
 # -- what comes ------------------------------------------------------------------------------------
@@ -223,37 +223,48 @@ def _convert(
     opened: ExitStack,
     given: Defaults,
     progress: Progress,
+    *,
+    can_ask: bool,
 ) -> Conversion:
     """Convert a file, say what it has, and ask for what it does not say."""
-    exchange = run.service.exchange
-    convert = partial(exchange.convert, source, kind, opened, progress=progress.step)
+
+    def convert(defaults: Defaults) -> Conversion:
+        exchange = run.service.exchange
+        found = exchange.convert(source, kind, opened, defaults, progress=progress.step)
+        progress.pause()
+        return found
+
+    def ask(what: str, hint: str) -> str:
+        if not can_ask:
+            raise Missing(f"--{what}", hint=hint)
+        return ask_text(what, f"--{what}", hint=hint)
+
     agents = list(islice(run.service.host.agents(), 2))
     if given.agent is None and len(agents) == 1:
         given = replace(given, agent=agents[0].username)
     found = convert(given)
-    progress.pause()
     survey, defaults = found.survey, given
     _print_survey(run, survey, found.facts.unit, unknown="new" if given.add_missing else "unknown")
     if survey.without_agent:
-        hint = "name the agent they are for; --add-missing adds it"
-        name = (
-            choose_agent(run, None).username if agents else ask_text("agent", "--agent", hint=hint)
-        )
+        if agents and can_ask:
+            name = options.choose_agent(run, None).username
+        else:
+            name = ask("agent", "name the agent they are for; --add-missing adds it")
         defaults = replace(defaults, agent=name)
     if survey.without_user:
         share = "" if survey.sessions else ", or share it with everyone: --scope agent"
-        hint = f"{many(survey.without_user, 'item')} without a user: say whose memory it is{share}"
-        defaults = replace(defaults, user=ask_text("user", "--user", hint=hint))
+        without = many(survey.without_user, "item")
+        name = ask("user", f"{without} without a user: say whose memory it is{share}")
+        defaults = replace(defaults, user=name)
     if defaults != given:
         found = convert(defaults)
-        progress.pause()
     unknown = [
         f"{what} {one_line(name)}"
         for what, names in (("agent", found.survey.agents), ("user", found.survey.users))
         for name, known in names.items()
         if not known
     ]
-    if not unknown or defaults.add_missing or not person_is_there():
+    if not unknown or defaults.add_missing or not (can_ask and person_is_there()):
         return found
     if not confirm(f"Add {', '.join(unknown[:_SHOWN])}?", yes=False):
         return found
@@ -261,33 +272,35 @@ def _convert(
 
 
 def _print_survey(run: Invocation, survey: Survey, unit: str, *, unknown: str) -> None:
+    """Print what a file has, and what of it does not come."""
+    note = run.out.note
     counts = ((survey.facts, "fact"), (survey.sessions, "session"), (survey.messages, "message"))
     what = ", ".join(many(count, name) for count, name in counts if count) or "nothing to import"
     if survey.since and survey.until:
         what += f", {survey.since:%Y-%m-%d} to {survey.until:%Y-%m-%d}"
-    run.out.note(f"  {what}")
+    note(f"  {what}")
     for title, names in (("agents", survey.agents), ("users", survey.users)):
         shown = [one if known else f"{one} ({unknown})" for one, known in names.items()]
         if shown:
             more = [f"and {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
-            run.out.note(f"  {title}: {one_line(', '.join([*shown[:_SHOWN], *more]))}")
+            note(f"  {title}: {one_line(', '.join([*shown[:_SHOWN], *more]))}")
     if survey.facts and unknown == "unknown" and not all((survey.agents | survey.users).values()):
-        run.out.note("  --add-missing adds the unknown ones")
+        note("  --add-missing adds the unknown ones")
     if survey.left_out:
         listed = ", ".join(f"{name} ({count:,})" for name, count in survey.left_out.items())
-        run.out.note(f"  left out: {one_line(listed)}")
+        note(f"  left out: {one_line(listed)}")
     for number, reason in survey.objections[:_SHOWN]:
-        run.out.note(f"  {unit} {number}: {reason}")
+        note(f"  {unit} {number}: {reason}")
     if survey.long:
-        run.out.note(f"  over {survey.words} words: {many(survey.long, 'fact')}")
+        note(f"  over {survey.words} words: {many(survey.long, 'fact')}")
     if survey.undated:
-        run.out.note(f"  dated now, since they have no times: {many(survey.undated, 'session')}")
+        note(f"  dated now, since they have no times: {many(survey.undated, 'session')}")
 
 
 # -- the outcome -----------------------------------------------------------------------------------
 
 
-class Reports(msgspec.Struct, kw_only=True):
+class _Done(msgspec.Struct, kw_only=True):
     """What an import did: facts and other records, conversations, and what was left out."""
 
     facts: RestoreReport | None = None
@@ -303,56 +316,56 @@ class Reports(msgspec.Struct, kw_only=True):
         failed = facts is not None and (facts.failed or facts.differing)
         return not (damage or failed or (chats and chats.problems))
 
-    def print(self, run: Invocation, source: str, *, dry_run: bool) -> None:
-        """Print the outcomes; problems, differences and the next step go to stderr."""
-        file, facts, chats = file_name(source), self.facts, self.chats
-        rows: list[dict[str, Any]] = []
+
+def _print_done(run: Invocation, done: _Done, file: str, *, dry_run: bool) -> None:
+    """Print the outcomes; problems, differences and the next step go to stderr."""
+    facts, chats, survey = done.facts, done.chats, done.survey
+    rows: list[dict[str, Any]] = []
+    if facts:
+        problems = [{"line": line, "reason": reason} for line, reason in facts.problems]
+        rows.append(to_data(facts) | {"problems": problems})
+    if chats:
+        rows.append(to_data(chats) | {"dry_run": dry_run})
+    left_out: dict[str, Any] = {}
+    if survey:
+        objections = [{"line": n, "reason": why} for n, why in survey.objections]
+        left_out = {"left_out": survey.left_out, "objections": objections}
+    for number, problem in chats.problems if chats else ():
+        run.out.note(f"{line_place(number, file, done.unit)}: {problem}")
+    if not run.out.data(rows, lambda row: row | left_out):
         if facts:
-            problems = [{"line": line, "reason": reason} for line, reason in facts.problems]
-            rows.append(to_data(facts) | {"problems": problems})
+            _show_records(run, facts)
         if chats:
-            rows.append(to_data(chats) | {"dry_run": dry_run})
-        left_out: dict[str, Any] = {}
-        if self.survey:
-            objections = [{"line": n, "reason": why} for n, why in self.survey.objections]
-            left_out = {"left_out": self.survey.left_out, "objections": objections}
-
-        def show() -> None:
-            if facts:
-                _show_records(run, facts)
-            if chats:
-                _show_sessions(run, chats, dry_run=dry_run)
-
-        for number, problem in chats.problems if chats else ():
-            run.out.note(f"{line_place(number, file, self.unit)}: {problem}")
-        run.out.report(rows, show, data=lambda row: row | left_out)
-        if facts:
-            _print_notes(run, facts, file)
-        if self.survey and self.survey.damage:
-            print_error(f"{file}: {self.survey.damage}", None)
-        if self.survey and not dry_run:
-            self._print_next(run, self.survey)
-
-    def _print_next(self, run: Invocation, survey: Survey) -> None:
-        if self.chats and self.chats.new_messages:
-            when = " once they are idle, or 'edenmem form SESSION' now" if survey.undated else ""
-            run.out.note(f"next: form memories from them with 'edenmem cold run'{when}")
-        if self.facts and self.facts.total("added"):
-            named = (("--agent", survey.agents), ("--user", survey.users))
-            options = [
-                f"{option} {shlex.quote(next(iter(names)))}" for option, names in named if names
-            ]
-            embed = "'edenmem embed backfill', then " if self.facts.without_vector else ""
-            run.out.note(f"next: {embed}'edenmem search QUERY {' '.join(options)}'")
+            _show_sessions(run, chats, dry_run=dry_run)
+    if facts:
+        _print_notes(run, facts, file)
+    if survey and survey.damage:
+        print_error(f"{file}: {survey.damage}")
+    if survey is None or dry_run:
+        return
+    if chats and chats.new_messages:
+        when = " once they are idle, or 'edenmem form SESSION' now" if survey.undated else ""
+        run.out.note(f"next: form memories from them with 'edenmem cold run'{when}")
+    if facts and facts.total("added"):
+        named = (("--agent", survey.agents), ("--user", survey.users))
+        given = [f"{option} {shlex.quote(next(iter(names)))}" for option, names in named if names]
+        embed = "'edenmem embed backfill', then " if facts.without_vector else ""
+        run.out.note(f"next: {embed}'edenmem search QUERY {' '.join(given)}'")
 
 
 def _show_records(run: Invocation, report: RestoreReport) -> None:
+    def count(word: str) -> Callable[[tuple[str, dict[str, int]]], int]:
+        return lambda row: row[1].get(word, 0)
+
     rows = list(report.counts.items())
-    used = [w for w in _WORDS if any(counts.get(w) for _, counts in rows)]
-    empty = "no valid lines" if report.failed else "the file is empty"
-    run.out.listing(rows, _columns(used), empty=empty)
+    used = [word for word in _WORDS if any(counts.get(word) for _, counts in rows)]
+    columns: list[Column[tuple[str, dict[str, int]]]] = [
+        Column("type", lambda row: row[0]),
+        *(Column(word, count(word), "number") for word in used),
+    ]
+    run.out.listing(rows, columns, empty="no valid lines" if report.failed else "the file is empty")
     if rows and not report.failed and set(used) == {"same"}:
-        total = sum(counts["same"] for _, counts in rows)
+        total = report.total("same")
         exist = "1 record exists" if total == 1 else f"all {total:,} records exist"
         run.out.note(f"nothing to import: {exist} already")
 
@@ -366,23 +379,22 @@ def _show_sessions(run: Invocation, report: ImportReport, *, dry_run: bool) -> N
         f" {many(report.messages, 'message')}"
     )
     for what, added in (("agents", report.agents_added), ("users", report.users_added)):
-        if added:
-            run.out.fields([(f"  {what} added", list(added))])
+        run.out.fields([(f"  {what} added", added)])
 
 
 def _print_notes(run: Invocation, report: RestoreReport, file: str) -> None:
     """Print problems and differences."""
     if report.damage:
-        print_error(f"the file is damaged: {report.damage}", None)
-    for line, reason in report.problems[:_SHOWN]:
-        problem = f"{line_place(line, file, report.unit)}: {reason}"
-        if problem != report.damage:
-            print_error(problem, None)
+        print_error(f"the file is damaged: {report.damage}")
+    problems = [
+        f"{line_place(line, file, report.unit)}: {why}" for line, why in report.problems[:_SHOWN]
+    ]
+    print_errors((problem, None) for problem in problems if problem != report.damage)
     if report.failed > _SHOWN:
-        print_error(f"{many(report.failed - _SHOWN, 'more line')} could not be imported", None)
-    for conflict in report.conflicts[:_SHOWN]:
-        place = line_place(conflict.line, file, report.unit)
-        print_error(f"{place}: {conflict.type} {conflict.id}: {conflict.detail}", None)
+        print_error(f"{many(report.failed - _SHOWN, 'more line')} could not be imported")
+    for each in report.conflicts[:_SHOWN]:
+        place = line_place(each.line, file, report.unit)
+        print_error(f"{place}: {each.type} {each.id}: {each.detail}")
     if report.differing:
         more = f" ({report.differing - _SHOWN:,} more)" if report.differing > _SHOWN else ""
         print_error(
@@ -394,110 +406,77 @@ def _print_notes(run: Invocation, report: RestoreReport, file: str) -> None:
     if report.without_vector:
         without = many(report.without_vector, "fact")
         run.out.note(f"{without} without a vector; 'edenmem embed backfill' adds it")
-    if report.run_id and not report.dry_run:
-        run.out.note(f"to undo this run: edenmem undo --run {report.run_id}")
-
-
-def _columns(words: list[str]) -> list[Column[tuple[str, dict[str, int]]]]:
-    def count(word: str) -> Callable[[tuple[str, dict[str, int]]], int]:
-        return lambda row: row[1].get(word, 0)
-
-    return [
-        Column("type", lambda row: row[0]),
-        *(Column(word, count(word), "number") for word in words),
-    ]
+    if not report.dry_run:
+        note_undo_run(run, report.run_id)
 
 
 # -- Markdown ------------------------------------------------------------------------------------
 
 
-def import_folder(
-    run: Invocation, source: str, *, delete: bool, yes: bool, dry_run: bool, allow_long: bool
+def _import_folder(
+    run: Invocation, source: Path, *, delete: bool, yes: bool, dry_run: bool, allow_long: bool
 ) -> None:
     """Show the edits in a folder, confirm, and apply them."""
-    plan = run.service.exchange.plan_folder(Path(source), delete=delete)
-    _show_plan(run, plan)
+    plan = run.service.exchange.plan_folder(source, delete=delete)
+    if not run.out.is_data:
+        _show_plan(run, plan)
     if not plan.files and not plan.problems:
         raise UsageError(f"no exported files in {source}", hint="see 'edenmem export --help'")
     if not plan.edits:
         run.out.note("nothing to change")
     report: ApplyReport | None = None
-    run_id = run.actor.run_id or ""
     if plan.edits and not dry_run:
-        if not confirm(f"Apply {many(len(plan.edits), 'change')}?", yes=yes):
-            run.out.note("nothing was changed")
-            return
+        run.confirm(f"Apply {many(len(plan.edits), 'change')}?", yes=yes)
         report = run.serve(
             lambda service: service.exchange.take_folder(plan.edits, allow_long=allow_long)
         )
-    _report(run, plan, report, run_id)
-    failed = len(plan.problems) + len(plan.conflicts) + len(report.refused if report else ())
-    if failed:
-        conflicts_only = len(plan.conflicts) == failed and not (report and report.done)
-        raise typer.Exit(ExitCode.CONFLICT if conflicts_only else ExitCode.SOME_FAILED)
+    done, refused = (report.done, report.refused) if report else (0, ())
+    data: dict[str, Any] = to_data(plan) | {
+        "dry_run": report is None,
+        "done": done,
+        "refused": list(map(to_data, refused)),
+        "run_id": run.actor.run_id if done else None,
+    }
+    if not run.out.data([data], dict):
+        print_errors((f"{_place(one.edit)}: {one.reason}", one.hint) for one in refused)
+        for notice in report.notices if report else ():
+            run.out.note(notice)
+        if report is not None:
+            run.out.safe(f"applied {done:,} of {many(len(plan.edits), 'change')}")
+            note_undo_run(run, data["run_id"])
+        elif plan.edits:
+            run.out.note(f"would apply {many(len(plan.edits), 'change')}")
+    failed = len(plan.problems) + len(plan.conflicts) + len(refused)
+    conflicts_only = len(plan.conflicts) == failed and not done
+    end_if(failed, ExitCode.CONFLICT if conflicts_only else ExitCode.SOME_FAILED)
 
 
 def _show_plan(run: Invocation, plan: Plan) -> None:
     """Print the plan as diffs, and problems on stderr."""
-    if run.out.is_data:
-        return
     for edit in plan.edits:
         _show_edit(run, edit)
-    for problem in plan.problems[:_SHOWN]:
-        print_error(f"{_place(problem)}: {problem.reason}", None)
-    for conflict in plan.conflicts[:_SHOWN]:
-        print_error(
-            f"{_place(conflict)}: {conflict.reason}; left unchanged",
-            "export again, and repeat the edit",
-        )
-    left = max(0, len(plan.problems) - _SHOWN) + max(0, len(plan.conflicts) - _SHOWN)
+    hint = "export again, and repeat the edit"
+    print_errors((f"{_place(one)}: {one.reason}", None) for one in plan.problems[:_SHOWN])
+    print_errors(
+        (f"{_place(one)}: {one.reason}; left unchanged", hint) for one in plan.conflicts[:_SHOWN]
+    )
+    left = sum(max(0, len(each) - _SHOWN) for each in (plan.problems, plan.conflicts))
     if left:
-        print_error(f"{many(left, 'more problem')}", None)
+        print_error(many(left, "more problem"))
     if plan.missing:
         run.out.note(f"{many(plan.missing, 'removed line')}; --delete deletes their memory")
 
 
 def _show_edit(run: Invocation, edit: Edit) -> None:
-    where = f"{edit.path}:{edit.line}" if edit.line else edit.path
-    title = f"{edit.action} {edit.target.replace('consolidation', 'text')}"
-    run.out.heading(f"{where}  {title}")
+    run.out.heading(f"{_place(edit)}  {edit.action} {edit.target.replace('consolidation', 'text')}")
     if edit.target == "consolidation":
         old, new = f"version {edit.version}", "the file"
         show_diff(run.out, edit.before, edit.after, old=old, new=new, to_stdout=True)
         return
-    color = run.out.is_colored(sys.stdout)
-    before, after = edit.shown
-    for sign, text, code in (("-", before, "31"), ("+", after, "32")):
+    for sign, text, code in zip("-+", edit.shown, ("31", "32"), strict=True):
         for line in printable(text).splitlines():
-            run.out.line(style(f"{sign} {line}", code, color))
+            run.out.line(run.out.style(f"{sign} {line}", code))
 
 
-def _place(problem: FileProblem) -> str:
-    return one_line(f"{problem.path}:{problem.line}" if problem.line else problem.path)
-
-
-def _report(run: Invocation, plan: Plan, report: ApplyReport | None, run_id: str) -> None:
-    done = report.done if report else 0
-    data: dict[str, Any] = to_data(plan) | {
-        "dry_run": report is None,
-        "done": done,
-        "refused": [to_data(one) for one in report.refused] if report else [],
-        "run_id": run_id if done else None,
-    }
-    run.out.report([data], lambda: _show_outcome(run, plan, report, run_id), data=dict)
-
-
-def _show_outcome(run: Invocation, plan: Plan, report: ApplyReport | None, run_id: str) -> None:
-    done = report.done if report else 0
-    for refusal in report.refused if report else ():
-        edit = refusal.edit
-        where = f"{edit.path}:{edit.line}" if edit.line else edit.path
-        print_error(one_line(f"{where}: {refusal.reason}"), refusal.hint)
-    for notice in report.notices if report else ():
-        run.out.note(notice)
-    if report is not None:
-        run.out.safe(f"applied {done:,} of {many(len(plan.edits), 'change')}")
-        if done:
-            run.out.note(f"to undo this run: edenmem undo --run {run_id}")
-    elif plan.edits:
-        run.out.note(f"would apply {many(len(plan.edits), 'change')}")
+def _place(item: FileProblem | Edit) -> str:
+    return one_line(f"{item.path}:{item.line}" if item.line else item.path)

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.indexes.embed_use import (
-    cost_of,
-    print_plan,
-    print_report,
-    print_standing,
-    progress_of,
-    standing_data,
-    use,
-)
-from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.tables import Column
-from edenmem.errors import ExitCode
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.terminal.data import plan_data, to_data
+from edenmem.cli.terminal.files import file_name, lines_of
+from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.tables import Column, format_cost
+from edenmem.errors import EdenmemError, ExitCode, UsageError, line_place
 from edenmem.text import many
 
 if TYPE_CHECKING:
-    from edenmem.engine.embeddings.backfill import BackfillPlan
+    from edenmem.engine.embeddings.backfill import BackfillReport
     from edenmem.engine.embeddings.status import VectorState, VectorStatus
+    from edenmem.engine.embeddings.switch import Progress, SwitchEnder, SwitchEnding, SwitchPlan
+    from edenmem.engine.evaluation.queries import LabeledSet
+    from edenmem.engine.evaluation.tuning import Comparison, RecipePair
     from edenmem.engine.service import MemoryService
+    from edenmem.models.switch import SwitchPhase, VectorSwitch
+    from edenmem.settings.schema import Settings
 
 
 app = group("Create vectors for facts, and switch embedding models.")
@@ -44,44 +45,36 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     edenmem embed status
     """
     run = invocation(ctx)
-    chosen = agent_id_of(run, agent)
-
-    async def look(service: MemoryService) -> VectorStatus:
-        return service.embeddings.backfiller.status(chosen)
-
-    found = run.serve(look)
-    under_way = run.service.embeddings.switch_status()
-
-    def show() -> None:
-        if under_way:
-            print_standing(run, *under_way)
-        length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
-        run.out.fields([("model", f"{found.model}{length}")])
-        run.out.listing([*found.agents, found.total], _columns(run, found.agents))
-        if found.total.stale and not (under_way and under_way[0].model == found.model):
-            run.out.note(
-                f"{many(found.total.stale, 'fact')} not found by meaning; "
-                + run.service.embeddings.advise(found.model, found.total.others)
-            )
-
-    switch = standing_data(*under_way) if under_way else None
+    chosen = options.agent_id_of(run, agent)
+    found = run.with_models(lambda service: service.embeddings.backfiller.status(chosen))
+    pending = run.service.embeddings.switch_status()
+    switch = _switch_data(*pending) if pending else None
     data = to_data(found) | {"stale": found.total.stale, "switch": switch}
-    run.out.report([data], show, data=dict)
-
-
-def _columns(run: Invocation, agents: tuple[VectorState, ...]) -> list[Column[VectorState]]:
-    known = run.service.scopes.labels([state.agent_id for state in agents])
-    return [
+    if run.out.data([data], dict):
+        return
+    if pending:
+        _print_switch(run, *pending)
+    length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
+    run.out.fields([("model", f"{found.model}{length}")])
+    known = run.service.scopes.labels([state.agent_id for state in found.agents])
+    columns: list[Column[VectorState]] = [
         Column("agent", lambda s: known[s.agent_id] if s.agent_id else "all"),
         Column("facts", lambda s: s.facts, "number"),
         Column("current", lambda s: s.current, "number"),
         Column("missing", lambda s: s.missing, "number"),
         Column("wrong length", lambda s: s.wrong_length, "number"),
-        Column(
-            "of other models",
-            lambda s: ", ".join(f"{name}: {count:,}" for name, count in sorted(s.others.items())),
-        ),
+        Column("of other models", lambda s: _others(s)),
     ]
+    run.out.listing([*found.agents, found.total], columns)
+    if found.total.stale and not (pending and pending[0].model == found.model):
+        run.out.note(
+            f"{many(found.total.stale, 'fact')} not found by meaning; "
+            + run.service.embeddings.advise(found.model, found.total.others)
+        )
+
+
+def _others(state: VectorState) -> list[str]:
+    return [f"{name}: {count:,}" for name, count in sorted(state.others.items())]
 
 
 @app.command("backfill", cls=Command)
@@ -110,43 +103,453 @@ def backfill(
     edenmem embed backfill --agent mira --yes
     """
     run = invocation(ctx)
-    chosen = agent_id_of(run, agent)
-
-    async def make_plan(service: MemoryService) -> BackfillPlan:
-        return service.embeddings.backfiller.plan(agent_id=chosen, limit=limit)
-
-    plan = run.serve(make_plan)
+    chosen = options.agent_id_of(run, agent)
+    plan = run.with_models(
+        lambda service: service.embeddings.backfiller.plan(agent_id=chosen, limit=limit)
+    )
     run.service.embeddings.check_not_staged(plan.model)
+    total = plan.status.total
     if dry_run:
-        print_plan(run, plan)
+        run.out.record(
+            plan,
+            [
+                ("model", plan.model),
+                ("would embed", many(plan.facts, "fact")),
+                ("missing", total.missing or None),
+                ("wrong length", total.wrong_length or None),
+                ("other models", _others(total)),
+                ("tokens", f"about {plan.tokens:,}"),
+                ("cost", _cost(plan.cost)),
+            ],
+            data=plan_data,
+        )
         return
-    _announce(run, plan)
-    if plan.replaced and not confirm(f"Replace {many(plan.replaced, 'vector')}?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-
-    with progress_of(run, plan.facts) as show:
+    if plan.facts:
+        run.out.note(
+            f"{many(plan.facts, 'fact')} to embed with {plan.model}, about {plan.tokens:,} tokens, "
+            f"{_cost(plan.cost)}"
+        )
+    if plan.replaced and total.others:
+        run.out.note(f"until then, they keep their vectors of {', '.join(sorted(total.others))}")
+    if plan.replaced:
+        run.confirm(f"Replace {many(plan.replaced, 'vector')}?", yes=yes)
+    with _progress(run, plan.facts) as show:
         report = run.serve(
             lambda service: service.embeddings.backfiller.run(
                 agent_id=chosen, limit=limit, concurrency=concurrency, progress=show
             )
         )
-    print_report(run, report)
+    _print_report(run, report)
+    end_if(report.stopped_early, ExitCode.UNAVAILABLE)
+    end_if(report.failed)
+
+
+def _print_report(run: Invocation, report: BackfillReport) -> None:
+    """Print the report of a backfill; failed batches go to stderr."""
+    run.out.record(
+        report,
+        [
+            ("model", report.model),
+            ("embedded", many(report.embedded, "fact")),
+            ("changed since", report.changed or None),
+            ("failed", sum(len(batch.fact_ids) for batch in report.failed) or None),
+            ("tokens", f"{report.tokens:,}"),
+            ("cost", _cost(report.cost)),
+            ("took", f"{report.seconds:.1f} s"),
+        ],
+        data=_report_data,
+    )
+    _print_failures(report)
+
+
+def _report_data(report: BackfillReport) -> dict[str, Any]:
+    return to_data(report) | {"tokens": report.tokens, "cost": report.cost}
+
+
+def _print_failures(report: BackfillReport) -> None:
+    """Print failed facts on stderr."""
+    for batch in report.failed:
+        first, count = batch.fact_ids[0], len(batch.fact_ids)
+        others = f" and {count - 1} more" if count > 1 else ""
+        print_error(f"{first}{others}: {batch.reason}", batch.hint)
     if report.stopped_early:
-        raise typer.Exit(ExitCode.UNAVAILABLE)
-    if report.failed:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+        print_error(f"stopped early: {report.stopped_early}", report.hint)
 
 
-def _announce(run: Invocation, plan: BackfillPlan) -> None:
-    if plan.facts:
+def _cost(cost: float | None) -> str:
+    """Format the cost of embedding, with a hint if the price is unknown."""
+    return format_cost(cost) + (" (set embedding.prices)" if cost is None else "")
+
+
+@contextmanager
+def _progress(run: Invocation, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows the number of embedded facts on a terminal."""
+    with show_progress(run.out) as progress:
+        yield lambda done: progress.step("embedding", done, total)
+
+
+# -- another model -------------------------------------------------------------------------------
+
+
+@app.command("use", cls=Command)
+def use(
+    ctx: typer.Context,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="Model.  [default: the configured one]"),
+    ] = None,
+    back: Annotated[
+        bool, typer.Option("--back", help="Switch back to the old model at once.")
+    ] = False,
+    drop_old: Annotated[
+        bool, typer.Option("--drop-old", help="Complete the switch: drop the old vectors for good.")
+    ] = False,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Remove the new vectors before the switch.")
+    ] = False,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="NAME=VALUE",
+            help="Setting of [embedding] for the new model (repeatable).",
+        ),
+    ] = None,
+    to_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--to-profile", metavar="NAME", help="Profile with the settings of the new model."
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="QUERIES",
+            help="Compare both models on labeled queries before the switch (see eval).",
+        ),
+    ] = None,
+    max_loss: Annotated[
+        float,
+        typer.Option(
+            "--max-loss", min=0, max=1, metavar="X", help="Maximum loss of recall for the switch."
+        ),
+    ] = 0.02,
+    force: Annotated[
+        bool, typer.Option("--force", help="Switch regardless of the comparison.")
+    ] = False,
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Maximum time to wait for a search index."),
+    ] = "15m",
+    concurrency: options.Concurrency = 4,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Switch all memory to another embedding model; revert or complete a switch.
+
+    The new vectors are stored next to the old ones while searches use the old model. Once all facts
+    have one, all searches switch to the new model; with --compare, only if recall falls by at most
+    --max-loss. Then add the new model to the configuration. Processes with the old model keep
+    working until --drop-old, which on MongoDB also replaces the field that the platform reads.
+
+    An interrupted command can be repeated. --back, --drop-old and --abandon call no model.
+
+    \b
+    edenmem embed use text-embedding-3-large --compare queries.jsonl
+    edenmem embed use --to local_model=multilingual-e5-small --dry-run
+    edenmem embed use --back --yes
+    edenmem embed use --drop-old
+    """
+    run = invocation(ctx)
+    patience = options.parse_duration(timeout, "--timeout").total_seconds()
+    changes = _changes_of(model, to or ())
+    endings = [end for end, given in zip(_ENDINGS, (back, drop_old, abandon), strict=True) if given]
+    if len(endings) > 1 or (endings and (changes or to_profile)):
+        raise UsageError("MODEL, --back, --drop-old and --abandon exclude each other")
+    if endings:
+        _end(run, endings[0], patience=patience, yes=yes, dry_run=dry_run)
+        return
+    settings = _settings_after(run, changes, to_profile)
+    labeled = _read_labeled_set(run, compare) if compare else None
+    plan = _make_plan(run, settings)
+    if dry_run:
+        _print_plan(run, plan)
+        return
+    if facts := plan.backfill.facts:
         run.out.note(
-            f"{many(plan.facts, 'fact')} to embed with {plan.model}, about {plan.tokens:,} tokens, "
-            f"{cost_of(plan.cost)}"
+            f"{many(facts, 'fact')} to embed with {plan.switch.model}, about"
+            f" {plan.backfill.tokens:,} tokens, {_cost(plan.backfill.cost)}"
         )
-    others = plan.status.total.others
-    if plan.replaced and others:
-        run.out.note(f"until then, they keep their vectors of {', '.join(sorted(others))}")
+        if plan.switch.phase == "filling":
+            run.out.note(f"searches use {plan.switch.in_force} until the switch")
+        run.confirm(f"Create {many(facts, 'vector')} next to the existing ones?", yes=yes)
+    else:
+        run.out.note(f"all vectors of {plan.switch.model} exist")
+    filled = _fill_vectors(run, settings, plan, concurrency)
+    comparison = _compare_models(run, settings, plan, labeled, patience) if labeled else None
+    if comparison is not None and comparison.loss > max_loss and not force:
+        raise _loss(comparison, max_loss)
+    if plan.switch.phase == "filling":
+        question = f"Switch from {plan.switch.previous} to {plan.switch.model}?"
+        run.confirm(question, yes=yes, otherwise="prepared, but not switched")
+
+    async def commit(service: MemoryService) -> None:
+        async with service.embeddings.switching(settings) as switcher:
+            await switcher.commit(concurrency=concurrency, patience=patience)
+
+    run.serve(commit)
+    _print_outcome(run, _make_plan(run, settings), filled, comparison)
+    if to_profile is not None:
+        run.out.note(f"use profile {to_profile!r} from now on, or its [embedding] settings")
+    if commands := [
+        f"'edenmem config set {key} {shlex.quote(value)}'" for key, value in changes.items()
+    ]:
+        run.out.note(f"use the new model from now on: {', '.join(commands)}")
+    run.out.note(
+        f"processes with {plan.switch.previous} keep working until 'edenmem embed use --drop-old';"
+        " 'edenmem embed use --back' reverts the switch"
+    )
 
 
-app.command("use", cls=Command)(use)
+class _Ending(NamedTuple):
+    """How to revert or complete a switch."""
+
+    name: str
+    phases: tuple[SwitchPhase, ...]
+    question: str
+    go: Callable[[SwitchEnder, Progress], SwitchEnding]
+
+
+_ENDINGS = (
+    _Ending("back", ("switched",), "Switch back to {old}?", lambda ender, progress: ender.back()),
+    _Ending(
+        "drop-old",
+        ("switched", "settling", "clearing"),
+        "Drop the vectors of {old} permanently?",
+        lambda ender, progress: ender.drop_old(progress),
+    ),
+    _Ending(
+        "abandon",
+        ("filling", "abandoning"),
+        "Remove the prepared vectors of {new}?",
+        lambda ender, progress: ender.abandon(progress),
+    ),
+)
+
+
+def _end(run: Invocation, way: _Ending, *, patience: float, yes: bool, dry_run: bool) -> None:
+    """Confirm and end a switch; ``patience`` is the limit for a search index, in seconds."""
+    ender = run.service.embeddings.ender(timeout=patience)
+    switch = ender.expect(*way.phases)
+    found = run.service.embeddings.switch_status() if dry_run else None
+    if found is not None:
+        if not run.out.data([{"dry_run": True, "action": way.name, **_switch_data(*found)}], dict):
+            _print_switch(run, *found)
+        return
+    run.confirm(way.question.format(old=switch.previous, new=switch.model), yes=yes)
+    with show_progress(run.out) as progress:
+        ending = way.go(ender, progress.step)
+    if run.out.data([ending]):
+        return
+    done = {"drop-old": "facts settled", "abandon": "vectors removed"}.get(ending.action)
+    run.out.fields(
+        [
+            ("model", ending.in_force),
+            (done or "facts", f"{ending.facts:,}" if done else None),
+            ("stale", many(ending.stale, "fact") if ending.stale else None),
+        ]
+    )
+    if ending.stale:
+        run.out.note(
+            f"{many(ending.stale, 'fact')} without a vector of {ending.in_force}: configure this"
+            " model and run 'edenmem embed backfill'"
+        )
+
+
+def _changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
+    """Return the settings of the new model by dotted key.
+
+    Raises:
+        UsageError: A setting is not NAME=VALUE, or is a secret.
+    """
+    from edenmem.settings.schema import SECRETS
+
+    changes = {"embedding.model": model} if model else {}
+    for text in to:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"invalid --to: {text!r}", hint="NAME=VALUE, such as dimensions=1024")
+        key = "embedding." + name.strip().removeprefix("embedding.")
+        if key in SECRETS:
+            raise UsageError(
+                f"--to {name} would expose a secret in the process list",
+                hint="put the secret into a profile of a private configuration file, and pass"
+                " --to-profile",
+            )
+        changes[key] = value
+    if "embedding.local_model" in changes:  # overrides the configured provider
+        changes = {"embedding.provider": "local", "embedding.local_path": "", **changes}
+    return changes
+
+
+def _settings_after(run: Invocation, changes: dict[str, str], profile: str | None) -> Settings:
+    """Return the settings with the new model."""
+    if not changes and profile is None:
+        return run.settings
+    from edenmem.settings.load import load_settings
+
+    kept = dict(run.overrides)
+    if profile is not None:  # --set embedding.* is about the current model
+        kept = {key: value for key, value in kept.items() if not key.startswith("embedding.")}
+    loaded = load_settings(
+        config=Path(run.config) if run.config else None,
+        profile=profile or run.profile,
+        overrides={**kept, **changes},
+        options=dict.fromkeys(changes, "--to"),
+    )
+    return loaded.settings
+
+
+def _make_plan(run: Invocation, settings: Settings) -> SwitchPlan:
+    async def work(service: MemoryService) -> SwitchPlan:
+        async with service.embeddings.switching(settings) as switcher:
+            return await switcher.plan()
+
+    return run.serve(work)
+
+
+def _read_labeled_set(run: Invocation, file: str) -> LabeledSet:
+    with lines_of(file) as lines:
+        labeled = run.service.evaluation.read(lines)
+    for unknown in labeled.unknown:
+        run.out.note(f"{line_place(unknown.line, file_name(file))}: {unknown.why}")
+    return labeled
+
+
+def _fill_vectors(
+    run: Invocation, settings: Settings, plan: SwitchPlan, concurrency: int
+) -> BackfillReport:
+    """Create the new vectors; end the command if some are missing."""
+    from edenmem.engine.embeddings.switch import count_missing
+
+    async def fill(service: MemoryService) -> BackfillReport:
+        async with service.embeddings.switching(settings) as switcher:
+            with _progress(run, plan.backfill.facts) as show:
+                return await switcher.fill(plan, concurrency=concurrency, progress=show)
+
+    report = run.serve(fill)
+    if report.stopped_early or count_missing(report):
+        _print_report(run, report)
+        run.out.note(f"{plan.switch.in_force} is still in use; run the same command to continue")
+        raise typer.Exit(ExitCode.UNAVAILABLE if report.stopped_early else ExitCode.SOME_FAILED)
+    return report
+
+
+def _compare_models(
+    run: Invocation, settings: Settings, plan: SwitchPlan, labeled: LabeledSet, patience: float
+) -> Comparison:
+    """Compare both models on labeled queries, and print the scores for each recipe."""
+
+    async def compare(service: MemoryService) -> Comparison:
+        async with service.embeddings.switching(settings) as switcher:
+            await switcher.wait(patience=patience, progress=run.out.progress)
+            return await service.embeddings.compare(switcher, plan, labeled.queries)
+
+    found = run.serve(compare)
+    if not run.out.is_data:
+        columns: list[Column[RecipePair]] = [
+            Column("recipe", lambda pair: pair.recipe),
+            Column(f"recall@{found.top_k} old", lambda pair: pair.old.recall, "number"),
+            Column("new", lambda pair: pair.new.recall, "number"),
+            Column("MRR@10 old", lambda pair: pair.old.mrr, "number"),
+            Column("new", lambda pair: pair.new.mrr, "number"),
+            Column("nDCG@10 old", lambda pair: pair.old.ndcg, "number"),
+            Column("new", lambda pair: pair.new.ndcg, "number"),
+        ]
+        run.out.fields([("old", found.old_model), ("new", found.new_model)])
+        run.out.listing(found.pairs, columns)
+    return found
+
+
+def _loss(comparison: Comparison, max_loss: float) -> EdenmemError:
+    pair = comparison.pairs[0]
+    return EdenmemError(
+        f"with {comparison.new_model}, recall@{comparison.top_k} of recipe {pair.recipe!r} falls "
+        f"from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than {max_loss:g}; "
+        f"{comparison.old_model} is still in use",
+        hint="allow the loss with --max-loss or --force, or run 'edenmem embed use --abandon'",
+    )
+
+
+def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
+    backfill = plan.backfill
+    run.out.record(
+        plan,
+        [
+            ("from", plan.switch.previous),
+            ("to", f"{plan.switch.model} ({plan.switch.dimensions:,} dimensions)"),
+            ("state", describe_switch(plan.switch) if plan.begun else "not started"),
+            ("would embed", f"{many(backfill.facts, 'fact')}, keeping old vectors"),
+            ("tokens", f"about {backfill.tokens:,}"),
+            ("cost", _cost(backfill.cost)),
+        ],
+        data=plan_data,
+    )
+
+
+def _print_outcome(
+    run: Invocation, plan: SwitchPlan, filled: BackfillReport, compared: Comparison | None
+) -> None:
+    run.out.record(
+        {
+            "switch": to_data(plan.switch),
+            "in_force": plan.switch.in_force,
+            "filled": _report_data(filled),
+            "comparison": to_data(compared) | {"loss": compared.loss} if compared else None,
+        },
+        [
+            ("switch to", plan.switch.model),
+            ("  state", describe_switch(plan.switch)),
+            ("embedded", many(filled.embedded, "fact")),
+            ("tokens", f"{filled.tokens:,}"),
+            ("cost", _cost(filled.cost)),
+            ("took", f"{filled.seconds:.1f} s"),
+        ],
+        data=dict,
+    )
+    _print_failures(filled)
+
+
+#: Phase → description.
+_PHASES = {
+    "filling": "being prepared; {previous} is in use",
+    "switched": "done; vectors of {previous} are kept and still searched",
+    "settling": "done; vectors of {previous} are being dropped",
+    "clearing": "done; vectors of {previous} are dropped, the rest is being cleared",
+    "abandoning": "being abandoned; {previous} is in use",
+}
+
+
+def describe_switch(switch: VectorSwitch) -> str:
+    """Describe the phase of a switch."""
+    return _PHASES[switch.phase].format(previous=switch.previous)
+
+
+def _print_switch(run: Invocation, switch: VectorSwitch, status: VectorStatus) -> None:
+    """Print a pending switch, and the next command on stderr."""
+    from edenmem.models.switch import WAY_ON
+
+    total = status.total
+    run.out.fields(
+        [
+            ("switch to", f"{switch.model} ({switch.dimensions:,} dimensions)"),
+            ("  state", describe_switch(switch)),
+            ("  vectors", f"{total.current:,} of {many(total.facts, 'fact')}"),
+        ]
+    )
+    run.out.note(WAY_ON[switch.phase])
+
+
+def _switch_data(switch: VectorSwitch, status: VectorStatus) -> dict[str, Any]:
+    return to_data(switch) | {"in_force": switch.in_force, "vectors": to_data(status.total)}

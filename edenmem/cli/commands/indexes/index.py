@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -12,19 +11,17 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.times import parse_duration
-from edenmem.errors import ExitCode, UsageError
+from edenmem.errors import UsageError
 from edenmem.models.indexes import INDEX_STEP, IndexState
 from edenmem.models.integrity import Finding
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.indexes.manager import IndexAction, IndexKeeper
-    from edenmem.engine.service import MemoryService
 
 
 app = group("Create, update, list and drop indexes.")
@@ -49,11 +46,7 @@ _Timeout = Annotated[
 
 def _keeper(run: Invocation) -> IndexKeeper:
     """Return the index manager, with the dimensions of the embedding model."""
-
-    async def keep(service: MemoryService) -> IndexKeeper:
-        return service.indexes
-
-    keeper = run.serve(keep)
+    keeper = run.with_models(lambda service: service.indexes)
     for notice in keeper.notices:
         run.out.note(notice)
     return keeper
@@ -102,26 +95,46 @@ def create(
         raise UsageError("--replace excludes NAME and --update")
     if rebuild and not update:
         raise UsageError("--rebuild needs --update")
-    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
+    actions: list[IndexAction] = []
     if update:
-        actions = _update(run, keeper, names or (), rebuild=rebuild, yes=yes, dry_run=dry_run)
-        if actions:
-            _finish(run, keeper, actions, wait=wait and not dry_run, timeout=seconds)
-        return
-    replaced: list[IndexAction] = []
-    if replace and (older := keeper.to_replace()):
-        if not dry_run:
-            for action in keeper.replace(older, dry_run=True):
-                run.out.note(f"{action.name} on {action.state.collection}: {action.note}")
-        if not dry_run and not confirm(f"Replace {_describe_indexes(older)}?", yes=yes):
-            run.out.note("nothing was changed")
+        wanted = names or (("search",) if rebuild else ())
+        states = [s for s in keeper.states(wanted) if s.status == "different" or rebuild]
+        if not states:
+            run.out.note("all indexes match their definitions")
+            run.out.data([])
             return
-        replaced = keeper.replace(older, dry_run=dry_run)
-    done = {action.name for action in replaced}
-    made = keeper.create(names or (), dry_run=dry_run)
-    actions = [*replaced, *(action for action in made if action.name not in done)]
-    _finish(run, keeper, actions, wait=wait and not dry_run, timeout=seconds)
+        for state in states:  # what the update changes
+            run.out.note(f"{state.name} on {state.collection}")
+            for difference in state.differences or ("will be rebuilt",):
+                run.out.note(f"  {difference}")
+        if not dry_run:
+            run.confirm(f"Update {_describe_indexes(states)}?", yes=yes)
+        actions += keeper.update(states, rebuild=rebuild, dry_run=dry_run)
+    else:
+        if replace and (older := keeper.to_replace()):
+            if not dry_run:
+                for action in keeper.replace(older, dry_run=True):
+                    run.out.note(f"{action.name} on {action.state.collection}: {action.note}")
+                run.confirm(f"Replace {_describe_indexes(older)}?", yes=yes)
+            actions += keeper.replace(older, dry_run=dry_run)
+        done = {action.name for action in actions}
+        made = keeper.create(names or (), dry_run=dry_run)
+        actions += [action for action in made if action.name not in done]
+    waits = wait and not dry_run
+    if waits:
+        building = [a.name for a in actions if a.state.status == "building"]
+        now = {state.name: state for state in _wait(run, keeper, building, seconds)}
+        actions = [msgspec.structs.replace(a, state=now.get(a.name, a.state)) for a in actions]
+    _print_actions(run, actions)
+    late = [a.name for a in actions if waits and a.state.status == "building"]
+    if late:
+        run.out.note(
+            f"still building: {', '.join(late)}; keep waiting with 'edenmem index list --wait'"
+        )
+    unfinished = ("different", "to_replace")
+    end_if(late or any(a.outcome in unfinished or a.state.status == "failed" for a in actions))
 
 
 @app.command("list", cls=Command)
@@ -159,9 +172,9 @@ def list_(
     run = invocation(ctx)
     if conflicts:
         found = run.service.indexes.conflicts()
-        run.out.listing(found, _CONFLICTS, data=conflict_data, empty="no facts would be deleted")
+        run.out.listing(found, _CONFLICTS, data=_conflict_data, empty="no facts would be deleted")
         return
-    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
     states = keeper.states(names or ())
     check = check or wait
@@ -169,9 +182,8 @@ def list_(
         states = [state for state in states if state.kind != "ordinary" or state.replaces]
     if wait:
         states = _wait(run, keeper, [state.name for state in states], seconds)
-    print_states(run, states)
-    if check and any(state.status not in _FINE for state in states):
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    _print_states(run, states)
+    end_if(check and any(state.status not in _FINE for state in states))
 
 
 @app.command("drop", cls=Command)
@@ -199,39 +211,14 @@ def drop(
     keeper = _keeper(run)
     planned = keeper.drop(names, dry_run=True)
     if dry_run:
-        print_actions(run, planned)
+        _print_actions(run, planned)
         return
     states = [action.state for action in planned if action.outcome == "would_drop"]
     if not yes:
         for state in states:
             run.out.note(f"{state.name} on {state.collection}")
-    if not confirm(f"Drop {_describe_indexes(states)}?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-    print_actions(run, keeper.drop(names))
-
-
-def _update(
-    run: Invocation,
-    keeper: IndexKeeper,
-    names: Sequence[str],
-    *,
-    rebuild: bool,
-    yes: bool,
-    dry_run: bool,
-) -> Sequence[IndexAction]:
-    """Update indexes that differ, or all of them, after a confirmation."""
-    wanted = names or (("search",) if rebuild else ())
-    states = [s for s in keeper.states(wanted) if s.status == "different" or rebuild]
-    if not states:
-        run.out.note("all indexes match their definitions")
-        print_actions(run, [])
-        return []
-    print_differences(run, states)
-    if not dry_run and not confirm(f"Update {_describe_indexes(states)}?", yes=yes):
-        run.out.note("nothing was changed")
-        return []
-    return keeper.update(states, rebuild=rebuild, dry_run=dry_run)
+    run.confirm(f"Drop {_describe_indexes(states)}?", yes=yes)
+    _print_actions(run, keeper.drop(names))
 
 
 def _describe_indexes(states: Sequence[IndexState]) -> str:
@@ -241,36 +228,20 @@ def _describe_indexes(states: Sequence[IndexState]) -> str:
 def _wait(
     run: Invocation, keeper: IndexKeeper, names: Sequence[str], seconds: float
 ) -> list[IndexState]:
-    with show_waiting(run) as progress:
-        return list(keeper.wait(names, timeout=seconds, progress=progress))
+    """Wait for indexes, and show their progress; a pipe gets one note."""
+    noted: set[str] = set()
+    with show_progress(run.out) as progress:
 
+        def report(states: Sequence[IndexState]) -> None:
+            building = [state.name for state in states if state.status == "building"]
+            if run.out.shows_progress:
+                text = f"building {', '.join(building)}" if building else "built"
+                progress.say(text, len(states) - len(building), len(states))
+            elif new := [name for name in building if name not in noted]:
+                noted.update(new)
+                run.out.note(f"waiting for indexes: {', '.join(new)}")
 
-def _finish(
-    run: Invocation,
-    keeper: IndexKeeper,
-    actions: Sequence[IndexAction],
-    *,
-    wait: bool,
-    timeout: float,
-) -> None:
-    """Wait for indexes, print the actions, and exit with 1 if some are not complete."""
-    import msgspec
-
-    if wait:
-        building = [a.name for a in actions if a.state.status == "building"]
-        now = {state.name: state for state in _wait(run, keeper, building, timeout)}
-        actions = [msgspec.structs.replace(a, state=now.get(a.name, a.state)) for a in actions]
-    print_actions(run, actions)
-    late = [a.name for a in actions if wait and a.state.status == "building"]
-    if late:
-        run.out.note(
-            f"still building: {', '.join(late)}; keep waiting with 'edenmem index list --wait'"
-        )
-    failed = [
-        a for a in actions if a.outcome in ("different", "to_replace") or a.state.status == "failed"
-    ]
-    if late or failed:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+        return list(keeper.wait(names, timeout=seconds, progress=report))
 
 
 _OUTCOMES = {
@@ -289,16 +260,20 @@ _OUTCOMES = {
 }
 
 
-def state_word(state: IndexState) -> str:
-    """Return the label of a state."""
+def _describe_state(state: IndexState) -> str:
     if state.status == "building" and state.queryable:
         return "building, still answers with the old definition"
     return "not needed" if state.status == "unwanted" else state.status
 
 
-def what_of(state: IndexState) -> str:
+def _differences(state: IndexState) -> str:
     """Return the differences and the note of an index."""
     return "; ".join([*state.differences, *([state.note] if state.note else [])])
+
+
+def _list_note(state: IndexState) -> str:
+    word = _describe_state(state)
+    return "; ".join(filter(None, (word if word != state.status else "", _differences(state))))
 
 
 _COLUMNS: list[Column[IndexState]] = [
@@ -306,19 +281,16 @@ _COLUMNS: list[Column[IndexState]] = [
     Column("kind", lambda state: "unique" if state.unique else state.kind),
     Column("collection", lambda state: state.collection),
     Column("state", lambda state: "not needed" if state.status == "unwanted" else state.status),
-]
-_WITH_NOTES: list[Column[IndexState]] = [
-    *_COLUMNS,
-    Column("note", lambda state: _list_note(state), "text"),
+    Column("note", _list_note, "text"),
 ]
 
 
-def print_states(run: Invocation, states: Sequence[IndexState]) -> None:
+def _print_states(run: Invocation, states: Sequence[IndexState]) -> None:
     """Print indexes, with their notes below the table."""
     if run.out.is_data or run.out.format is OutputFormat.MARKDOWN:
-        run.out.listing(states, _WITH_NOTES, data=state_data)
+        run.out.listing(states, _COLUMNS, data=msgspec.to_builtins)
         return
-    run.out.listing(states, _COLUMNS)
+    run.out.listing(states, _COLUMNS[:-1])
     notes: dict[str, list[str]] = {}
     for state in states:
         if note := _list_note(state):
@@ -327,17 +299,6 @@ def print_states(run: Invocation, states: Sequence[IndexState]) -> None:
         run.out.line()
     for note, names in notes.items():
         run.out.paragraph("", f"{', '.join(names)}: {note}", indent=2)
-
-
-def _list_note(state: IndexState) -> str:
-    word = state_word(state)
-    return "; ".join(filter(None, (word if word != state.status else "", what_of(state))))
-
-
-def state_data(state: IndexState) -> dict[str, Any]:
-    """Return an index as data, with unchanged definitions."""
-    plain: dict[str, Any] = msgspec.to_builtins(state)
-    return plain
 
 
 def summarize_steps(steps: Sequence[str]) -> list[str]:
@@ -350,7 +311,7 @@ def summarize_steps(steps: Sequence[str]) -> list[str]:
         summary.append(f"the schema (version {int(number)})")
     if count := indexes.total():
         by_collection = ", ".join(f"{name} {number}" for name, number in indexes.items())
-        summary.append(f"{count} {'index' if count == 1 else 'indexes'}: {by_collection}")
+        summary.append(f"{many(count, 'index', 'indexes')}: {by_collection}")
     return summary
 
 
@@ -362,7 +323,7 @@ _CONFLICTS: list[Column[Finding]] = [
 ]
 
 
-def conflict_data(finding: Finding) -> dict[str, Any]:
+def _conflict_data(finding: Finding) -> dict[str, Any]:
     """Return a fact that the platform would delete, as data."""
     scope = finding.scope
     return {
@@ -377,61 +338,34 @@ def conflict_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-def action_data(action: IndexAction) -> dict[str, Any]:
-    """Return an action and the state of its index, as data."""
-    return {"outcome": action.outcome, **state_data(action.state), "note": _note(action)}
-
-
-def print_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
+def _print_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
     """Print actions; existing ordinary indexes are only counted."""
-    run.out.report(actions, lambda: _show_actions(run, actions), data=action_data)
-
-
-def _show_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
+    if run.out.data(
+        actions,
+        lambda a: {
+            "outcome": a.outcome,
+            **msgspec.to_builtins(a.state),
+            "note": a.note or a.state.note,
+        },
+    ):
+        return
     quiet = [a for a in actions if a.outcome == "there" and a.state.kind == "ordinary"]
     if quiet:
         run.out.line(f"ordinary indexes that exist: {len(quiet)}")
     for action in actions:
         if action in quiet:
             continue
-        words = [f"{action.name}: {_OUTCOMES[action.outcome]}"]
+        title, note = (
+            f"{action.name}: {_OUTCOMES[action.outcome]}",
+            action.note or action.state.note,
+        )
         if action.outcome == "would_replace":
-            words[0] += f": {action.note}"
-            run.out.paragraph("", words[0], indent=2)
+            run.out.paragraph("", f"{title}: {action.note}", indent=2)
             continue
         if action.outcome in ("made", "updated", "there") and action.state.status != "ready":
-            words.append(state_word(action.state))
-        run.out.safe(", ".join(words))
-        note = what_of(action.state) if action.outcome == "different" else _note(action)
+            title += f", {_describe_state(action.state)}"
+        run.out.safe(title)
+        if action.outcome == "different":
+            note = _differences(action.state)
         if note:
             run.out.paragraph("  ", note)
-
-
-def _note(action: IndexAction) -> str:
-    return action.note or action.state.note
-
-
-def print_differences(run: Invocation, states: Sequence[IndexState]) -> None:
-    """Print on stderr what an update would change."""
-    for state in states:
-        run.out.note(f"{state.name} on {state.collection}")
-        for difference in state.differences or ("will be rebuilt",):
-            run.out.note(f"  {difference}")
-
-
-@contextmanager
-def show_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], None]]:
-    """Yield a function that shows the progress of indexes; a pipe gets one note."""
-    noted: set[str] = set()
-    with show_progress(run.out) as progress:
-
-        def report(states: Sequence[IndexState]) -> None:
-            building = [state.name for state in states if state.status == "building"]
-            if run.out.shows_progress:
-                text = f"building {', '.join(building)}" if building else "built"
-                progress.say(text, len(states) - len(building), len(states))
-            elif new := [name for name in building if name not in noted]:
-                noted.update(new)
-                run.out.note(f"waiting for indexes: {', '.join(new)}")
-
-        yield report

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_agent
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import print_edit, print_edits
+from edenmem.cli.app.views import print_edits
 from edenmem.cli.commands.memory.undo import undo_entry
 from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
-from edenmem.cli.terminal.prompts import Missing, ask_choice, confirm, person_is_there
-from edenmem.cli.terminal.times import parse_duration
+from edenmem.cli.terminal.prompts import Missing, ask_choice, person_is_there
 from edenmem.engine.scopes.references import Target, TargetKind
 from edenmem.errors import ExitCode, NotFoundError, UsageError
 from edenmem.models.memory import Fact, FactFields, Reflection
@@ -22,8 +21,6 @@ from edenmem.models.search import FactFilter
 from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from edenmem.engine.edits.editor import Editor
     from edenmem.engine.reports import EditReport
 
@@ -53,8 +50,8 @@ def edit(
 ) -> None:
     """Edit a fact, a pending reflection, or the text of a scope, in $EDITOR or with --content.
 
-    --key, --tag, --meta and --expires change the fields of a fact. Concurrent edits conflict
-    (exit 4). 'fact edit' is the same command.
+    --key, --tag, --meta, --expires and --value change the fields of a fact. Concurrent edits
+    conflict (exit 4). 'fact edit' is the same command.
 
     \b
     edenmem edit 65f3a0c2
@@ -62,48 +59,43 @@ def edit(
     edenmem edit mira/user:lena --file lena.md
     """
     run = invocation(ctx)
-    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     target = run.resolver.target(ref, _EDITED, removed=True, new_group=True)
     new = read_text_option(content, file)
+    kind = target.kind
     if private is not None:
-        kind = target.kind
         if kind == "scope":
             raise UsageError(
                 "--private does not apply to a text", hint="see 'edenmem scope policy --private'"
             )
         assert kind == "fact" or kind == "reflection"
-        print_edit(
-            run,
-            run.edit(
-                lambda editor: editor.set_private(
-                    kind, target.id, private, reason=reason, dry_run=dry_run
-                )
-            ),
+        report = run.edit(
+            lambda editor: editor.set_private(
+                kind, target.id, private, reason=reason, dry_run=dry_run
+            )
         )
+        print_edits(run, report)
         if new is None and not fields.are_given:
             return
     changed: FactFields | None = None
     if fields.are_given:
-        if target.kind != "fact":
-            raise UsageError("--key, --tag, --meta and --expires apply only to facts")
+        if kind != "fact":
+            raise UsageError("--key, --tag, --meta, --expires and --value apply only to facts")
         fact = run.service.memory.find_fact(target.id)
         changed = fields.change(fact.fields)
         if new in (None, fact.content):
-            version = fact.version
-            print_edit(
-                run,
-                run.edit(
-                    lambda editor: editor.edit_fact(
-                        fact.id,
-                        expected_version=version,
-                        fields=changed,
-                        reason=reason,
-                        dry_run=dry_run,
-                    )
-                ),
+            report = run.edit(
+                lambda editor: editor.edit_fact(
+                    fact.id,
+                    expected_version=fact.version,
+                    fields=changed,
+                    reason=reason,
+                    dry_run=dry_run,
+                )
             )
+            print_edits(run, report)
             return
-    written = edit_target(
+    is_written = edit_target(
         run,
         target,
         new,
@@ -113,7 +105,7 @@ def edit(
         dry_run=dry_run,
         reason=reason,
     )
-    if written is not None and target.kind == "fact":
+    if is_written and kind == "fact":
         await_search(run, target.id, wait=wait, seconds=seconds)
 
 
@@ -127,50 +119,48 @@ def edit_target(
     yes: bool,
     dry_run: bool,
     reason: str,
-) -> EditReport | None:
+) -> bool:
     """Edit a fact, reflection or text; ``new`` is the text, or None to open the editor.
 
-    ``fields`` are the new fields of a fact, if they change with the text.
-
-    Returns:
-        The report of the change, or None if nothing was written.
+    ``fields`` are the new fields of a fact, if they change with the text. Returns whether
+    something was written.
     """
-    if target.scope is not None:
-        text = run.service.memory.text(target.scope)
+    scope = target.scope
+    if scope is not None:
+        text = run.service.memory.text(scope)
         before, version = (text.consolidated_content, text.version) if text else ("", 0)
     else:
         memory = _read(run, target)
         before, version = memory.content, memory.version
 
-    def method(editor: Editor) -> Callable[..., EditReport]:
-        if target.scope is not None:
-            return partial(editor.edit_consolidation, target.scope)
-        if target.kind == "fact":
-            return partial(editor.edit_fact, target.id, fields=fields)
-        return partial(editor.edit_reflection, target.id)
-
     def write(after: str, only_try: bool) -> EditReport:
-        return run.edit(
-            lambda editor: method(editor)(
+        def work(editor: Editor) -> EditReport:
+            change: Callable[..., EditReport] = partial(editor.edit_reflection, target.id)
+            if scope is not None:
+                change = partial(editor.edit_consolidation, scope)
+            elif target.kind == "fact":
+                change = partial(editor.edit_fact, target.id, fields=fields)
+            return change(
                 after,
                 expected_version=version,
                 allow_long=allow_long,
                 reason=reason,
                 dry_run=only_try,
-            ),
-            embed=target.kind == "fact" and not only_try,
-        )
+            )
 
-    return change_text(
+        return run.edit(work, embed=target.kind == "fact" and not only_try)
+
+    written = change_text(
         run.out,
         before,
-        name=f"{target.scope.kind}-text" if target.scope else f"{target.kind}-{target.id}",
+        name=f"{scope.kind}-text" if scope else f"{target.kind}-{target.id}",
         given=new,
         yes=yes,
         dry_run=dry_run,
         write=write,
-        show=partial(print_edit, run),
+        show=partial(print_edits, run),
     )
+    return written is not None
 
 
 def delete(
@@ -196,22 +186,20 @@ def delete(
     found = [_read(run, target) for target in targets]
     for memory in found:
         run.out.note(f"{memory.id}  {one_line(memory.content, 60)}")
-    kinds = [target.kind for target in targets]
-    words = (kinds[0],) if len({*kinds}) == 1 else ("memory", "memories")
-    count = many(len(found), *words)
-    if not dry_run and not confirm(f"Delete {count}?", yes=yes):
-        run.out.note("nothing was changed")
-        return
+    kinds = {target.kind for target in targets}
+    words = kinds if len(kinds) == 1 else ("memory", "memories")
+    if not dry_run:
+        run.confirm(f"Delete {many(len(found), *words)}?", yes=yes)
 
-    def work(editor: Editor) -> Sequence[EditReport]:
+    def work(editor: Editor) -> list[EditReport]:
         return [
-            (editor.delete_fact if kind == "fact" else editor.delete_reflection)(
+            (editor.delete_fact if target.kind == "fact" else editor.delete_reflection)(
                 memory.id, expected_version=memory.version, reason=reason, dry_run=dry_run
             )
-            for kind, memory in zip(kinds, found, strict=True)
+            for target, memory in zip(targets, found, strict=True)
         ]
 
-    print_edits(run, run.edit(work))
+    print_edits(run, *run.edit(work))
 
 
 def _read(run: Invocation, target: Target) -> Fact | Reflection:
@@ -223,7 +211,7 @@ def _read(run: Invocation, target: Target) -> Fact | Reflection:
 def _choose_fact(run: Invocation) -> str:
     if not person_is_there():
         raise Missing("REF")
-    agent = choose_agent(run, None)
+    agent = options.choose_agent(run, None)
     scopes = run.service.scopes.of_agent(agent.id, [])
     facts = run.service.memory.facts(FactFilter(scopes=scopes), limit=_OFFERED)
     choices = [(fact.id, fact.content) for fact in facts]
@@ -251,7 +239,7 @@ def restore(
     edenmem restore mira/user:lena --version 2
     """
     run = invocation(ctx)
-    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     target = run.resolver.target(ref, _EDITED, removed=True)
     if target.kind == "reflection":
         if version is not None:
@@ -263,35 +251,28 @@ def restore(
         known = [str(each.version) for each in run.service.history.text_versions(scope)]
         raise Missing("--version", hint=f"versions: {', '.join(known)}")
 
-    def work(editor: Editor, only_try: bool) -> EditReport:
-        if scope is not None:
-            assert version is not None
-            return editor.restore_consolidation(scope, version, reason=reason, dry_run=only_try)
-        return editor.restore_fact(target.id, version=version, reason=reason, dry_run=only_try)
+    def work(editor: Editor, *, dry_run: bool) -> EditReport:
+        if scope is None:
+            return editor.restore_fact(target.id, version=version, reason=reason, dry_run=dry_run)
+        assert version is not None
+        return editor.restore_consolidation(scope, version, reason=reason, dry_run=dry_run)
 
     verbs = ("restore", "restored") if scope is None else None
-    tried = run.edit(lambda editor: work(editor, True))
+    tried = run.edit(partial(work, dry_run=True))
     if not run.out.is_data:
-        _show_restored(run, tried)
+        before, after = (
+            str(document.get("consolidated_content") or document.get("content") or "")
+            for document in (tried.before or {}, tried.after or {})
+        )
+        show_diff(run.out, before, after, old="current", new="restored")
     if dry_run:
-        print_edit(run, tried, verbs=verbs)
+        print_edits(run, tried, verbs=verbs)
         return
-    if tried.before is not None and not confirm("Restore it?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-    report = run.edit(lambda editor: work(editor, False), embed=scope is None)
-    print_edit(run, report, verbs=verbs)
+    if tried.before is not None:
+        run.confirm("Restore it?", yes=yes)
+    print_edits(run, run.edit(partial(work, dry_run=False), embed=scope is None), verbs=verbs)
     if scope is None:
         await_search(run, target.id, wait=wait, seconds=seconds)
-
-
-def _show_restored(run: Invocation, report: EditReport) -> None:
-    """Print what a restored version changes."""
-    before, after = (
-        str(document.get("consolidated_content") or document.get("content") or "")
-        for document in (report.before or {}, report.after or {})
-    )
-    show_diff(run.out, before, after, old="current", new="restored")
 
 
 def _removal(run: Invocation, reflection_id: str) -> str:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import (
-    check_hold_facts,
-    choose_agent,
-    choose_reader,
-    choose_scope,
-)
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import invocation
-from edenmem.cli.app.views import FACTS, print_edit
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import FACTS, print_edits, scope_name
 from edenmem.cli.commands.memory.edit import await_search, edit
-from edenmem.cli.commands.memory.fact_merge import merge
-from edenmem.cli.terminal.data import keys_of, to_data
-from edenmem.cli.terminal.editing import read_text_option
-from edenmem.cli.terminal.prompts import ask_text
-from edenmem.cli.terminal.times import parse_duration
+from edenmem.cli.terminal.data import keys_of, plan_data, to_data
+from edenmem.cli.terminal.editing import read_text_option, show_diff
+from edenmem.cli.terminal.prompts import ask_choice, ask_text, confirm, person_is_there
+from edenmem.cli.terminal.tables import Column
+from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import NO_FIELDS, Fact
 from edenmem.models.search import FactFilter
+from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
-    pass
+    from edenmem.engine.edits.near_duplicates import FactGroup, Merge, MergeReport
+    from edenmem.engine.service import MemoryService
+
+#: Minimum similarity of the vectors of near-duplicates.
+_SIMILAR = 0.95
 
 app = group("List, add, edit and merge facts.")
 
@@ -62,9 +63,11 @@ def list_facts(
     """
     run = invocation(ctx)
     begin, end = options.period(since, until)
-    chosen = choose_agent(run, agent)
-    check_hold_facts(kinds or ())
-    scopes = run.service.scopes.readable(chosen, **choose_reader(run, chosen, owners, kinds))
+    chosen = options.choose_agent(run, agent)
+    options.check_hold_facts(kinds or ())
+    scopes = run.service.scopes.readable(
+        chosen, **options.choose_reader(run, chosen, owners, kinds)
+    )
     facts = run.service.memory.facts(
         FactFilter(
             scopes=scopes,
@@ -113,10 +116,10 @@ def add(
     edenmem fact add --agent mira --scope user --user lena "Lena likes tea."
     """
     run = invocation(ctx)
-    check_hold_facts([named.kind] if named.kind else ())
-    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    options.check_hold_facts([named.kind] if named.kind else ())
+    seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     new = read_text_option(text if content is None else content, file)
-    scope = choose_scope(run, named, new_group=True)
+    scope = options.choose_scope(run, named, new_group=True)
     if new is None:
         new = ask_text("text", "TEXT, --content or --file")
     embeddings = "" if dry_run else run.service.embeddings.first_destination()
@@ -134,10 +137,171 @@ def add(
         ),
         embed=not dry_run,
     )
-    print_edit(run, report)
+    print_edits(run, report)
     if not dry_run:
         await_search(run, report.target_id, wait=wait, seconds=seconds)
 
 
 app.command("edit", cls=Command)(edit)
-app.command("merge", cls=Command)(merge)
+
+
+@app.command("merge", cls=Command)
+def merge(
+    ctx: typer.Context,
+    named: options.Scopes,
+    llm: Annotated[bool, typer.Option("--llm", help="Ask a model to propose merges.")] = False,
+    limit: options.Limit = 50,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --llm: accept all proposals.")
+    ] = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Find near-duplicate facts within a scope, and merge them.
+
+    Compares the facts of each scope by words and vectors. For each group of near-duplicates, choose
+    the fact to keep or write one sentence for all; with --llm, a model proposes the sentence. The
+    oldest fact keeps its ID and history. 'restore' brings the others back.
+
+    \b
+    edenmem fact merge --agent mira --dry-run
+    edenmem fact merge --agent mira --user lena --llm
+    edenmem fact merge --agent mira --llm --yes --format json
+    """
+    run = invocation(ctx)
+    options.check_hold_facts(named.kinds or ())
+    is_there = person_is_there()
+    if yes and not (llm or dry_run):
+        raise UsageError("--yes needs --llm", hint="add --llm, or remove --yes and choose by hand")
+    chosen = options.choose_agent(run, named.agent)
+    owners = options.resolve_accounts(run, named.user, named.account, agent_id=chosen.id)
+    if not (dry_run or llm or is_there):
+        raise UsageError(
+            "choosing what to merge needs a terminal",
+            hint="use --llm for merges proposed by a model, or list the groups with --dry-run",
+        )
+
+    def find(service: MemoryService) -> list[FactGroup]:
+        found = service.duplicates.groups(
+            chosen.id, kinds=named.kinds or (), user_ids=owners, floor=_SIMILAR
+        )
+        return list(itertools.islice(found, options.fetch(limit)))
+
+    groups = run.with_models(find)
+    if limit and len(groups) > limit:
+        groups.pop()
+        run.out.note(f"showing the first {many(limit, 'group')}; --limit 0 shows all")
+    if llm and groups:
+        if not (yes or dry_run or is_there):
+            confirm("", yes=False)  # fails before a model is called
+        _merge_by_model(run, groups, yes=yes, dry_run=dry_run)
+    elif dry_run or not groups:
+        if run.out.data(groups):
+            return
+        for number, group in enumerate(groups, start=1):
+            _show_group(run, group, number, len(groups))
+            run.out.line()
+        if not groups:
+            run.out.note("no near-duplicates")
+    else:
+        chosen_merges = [
+            _choose(run, group, number, len(groups)) for number, group in enumerate(groups, start=1)
+        ]
+        _merge(run, list(filter(None, chosen_merges)))
+
+
+def _merge_by_model(
+    run: Invocation, groups: Sequence[FactGroup], *, yes: bool, dry_run: bool
+) -> None:
+    """Print the merges that a model proposes, and make those that are confirmed."""
+    out = run.out
+    proposals = run.serve(lambda service: service.duplicates.propose(groups), llm=True)
+    if dry_run and out.data(proposals, plan_data):
+        return
+    agreed = []
+    for number, proposal in enumerate(proposals, start=1):
+        if dry_run:
+            _show_group(run, proposal.group, number, len(proposals))
+        for merge in proposal.merges:
+            show_diff(
+                out,
+                "\n".join(fact.content for fact in (merge.kept, *merge.removed)),
+                merge.content,
+                old=f"{1 + len(merge.removed)} facts",
+                new=merge.kept.id + (f" ({one_line(merge.reason)})" if merge.reason else ""),
+                to_stdout=dry_run,
+            )
+            if not dry_run and confirm("Merge?", yes=yes):
+                agreed.append(merge)
+        for why in proposal.refused:
+            if dry_run:
+                out.safe(f"refused: {why}")
+            else:
+                out.note(f"{proposal.group.facts[0].id}: refused: {why}")
+        if dry_run and not proposal.merges:
+            out.line("nothing to merge")
+        if dry_run:
+            out.line()
+    if not dry_run:
+        _merge(run, agreed, partly=any(proposal.refused for proposal in proposals))
+
+
+def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) -> None:
+    """Merge facts, and print the merged ones; facts that were not removed go to stderr."""
+    missed: list[EdenmemError] = []
+
+    async def make(service: MemoryService) -> list[MergeReport]:
+        made = []
+        for merge in merges:
+            try:
+                made.append(await service.duplicates.merge(merge))
+            except (ConflictError, NotFoundError, InputError) as error:
+                missed.append(error)  # only this group; the others were confirmed too
+        return made
+
+    reports = run.serve(make)
+    columns: list[Column[MergeReport]] = [
+        Column("kept", lambda report: report.merge.kept.id, "id"),
+        Column("removed", lambda report: len(report.removed), "number"),
+        Column("content", lambda report: report.merge.content, "text"),
+    ]
+    run.out.listing(reports, columns, empty="nothing was merged")
+    stayed = [each for report in reports for each in report.stayed]
+    for fact_id, why in stayed:
+        run.out.note(f"kept {fact_id}: {why}")
+    for error in missed:
+        run.out.note(f"not merged: {error.message}")
+    end_if(partly or missed or stayed)
+
+
+def _show_group(run: Invocation, group: FactGroup, number: int, total: int) -> None:
+    """Print the facts of a group, oldest first."""
+    run.out.heading(f"group {number} of {total}: {scope_name(run, group.scope)}")
+    rows = list(zip(itertools.count(1), group.facts, group.scores))
+    columns: list[Column[tuple[int, Fact, float]]] = [
+        Column("", lambda row: row[0], "number"),
+        Column("fact", lambda row: row[1].id, "id"),
+        Column("near", lambda row: row[2], "number"),
+        Column("when", lambda row: row[1].recent_at, "time"),
+        Column("content", lambda row: row[1].content, "text"),
+    ]
+    run.out.listing(rows, columns)
+
+
+def _choose(run: Invocation, group: FactGroup, number: int, total: int) -> Merge | None:
+    """Ask how to merge a group; None leaves it unchanged."""
+    from edenmem.engine.edits.near_duplicates import merge_by_hand
+
+    _show_group(run, group, number, total)
+    keep = [
+        (str(place), f"keep {place}: {one_line(fact.content)}")
+        for place, fact in enumerate(group.facts, start=1)
+    ]
+    choices = [("", "leave unchanged"), *keep, ("write", "write one sentence for all")]
+    chosen = ask_choice("what to do", "--llm", choices)
+    if not chosen:
+        return None
+    if chosen == "write":
+        text = ask_text("sentence", "--llm", default=group.facts[-1].content)
+    else:
+        text = group.facts[int(chosen) - 1].content
+    return merge_by_hand(group.facts, text, reason="merged by hand")

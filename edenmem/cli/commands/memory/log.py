@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of, choose_scope
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
-from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.times import iso
 from edenmem.engine.history.descriptions import (
     ACTIONS,
     action_words,
     document_lines,
     summarize_entry,
 )
-from edenmem.errors import ExitCode, UsageError
+from edenmem.errors import UsageError
 from edenmem.models.changes import AuditEntry
-from edenmem.models.ids import utc_now
-from edenmem.text import many, one_line
+from edenmem.text import iso, many
 
 if TYPE_CHECKING:
     from edenmem.engine.seals.sealer import Problem, Verification
 
-#: Polling interval of --follow in seconds, and the maximum delay of an entry.
-_INTERVAL = 1.0
-_LATE = timedelta(minutes=2)
-#: Maximum characters of the summary in a line of --follow.
-_SAYS = 200
 #: Minimum width for the columns of commands and runs.
 _WIDE = 130
 
@@ -84,9 +71,6 @@ def log(
     since: options.Since = None,
     until: options.Until = None,
     limit: options.Limit = 20,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep printing new changes until Ctrl-C.")
-    ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show changes as diffs.")] = False,
 ) -> None:
     """List changes of memory, newest first. 'show ENTRY' shows one in full.
@@ -95,47 +79,40 @@ def log(
     edenmem log --agent mira --user lena --since 7d
     edenmem log list --since 1h
     edenmem log --target 65f3a1 --diff
-    edenmem log --agent mira --follow
     """
     run = invocation(ctx)
     begin, end = options.period(since, until)
     one_scope = any((named.kind, named.user, named.group, named.shard, named.session))
-    scope = choose_scope(run, named) if one_scope else None
-    read = functools.partial(
-        run.service.history.entries,
-        agent_id=agent_id_of(run, named.agent) if scope is None else None,
+    scope = options.choose_scope(run, named) if one_scope else None
+    find_id = run.service.history.find_id
+    entries = run.service.history.entries(
+        agent_id=None if one_scope else options.agent_id_of(run, named.agent),
         scope=scope,
-        target_id=_id(run, "target", target),
-        run_id=_id(run, "run", run_id),
+        target_id=find_id("target", target) if target is not None else None,
+        run_id=find_id("run", run_id) if run_id is not None else None,
         actor=actor,
         command=command,
         actions=_parse_actions(action or ()),
+        since=begin,
         until=end,
+        limit=options.fetch(limit),
     )
-    if follow:
-        run.refuse_output_file("--follow does not end")
-        if run.out.format is OutputFormat.JSON:  # a JSON list must end
-            run.out.format = OutputFormat.JSONL
-        if run.out.format not in (OutputFormat.TABLE, OutputFormat.JSONL):
-            raise UsageError(
-                f"--follow does not support --format {run.out.format}", hint="use --format jsonl"
-            )
-        try:
-            _follow(run, read, begin, limit, diff)
-        except KeyboardInterrupt:  # the usual end
-            raise SystemExit(int(ExitCode.INTERRUPTED)) from None
-    entries = read(since=begin, limit=options.fetch(limit))
-    if diff and not run.out.is_data:
-        _story(run, entries, limit)
+    if not diff or run.out.is_data:
+        run.out.listing(
+            entries,
+            log_columns(run),
+            limit=limit,
+            empty="no changes",
+            header=AuditEntry,
+            order="newest",
+        )
         return
-    run.out.listing(
-        entries,
-        log_columns(run),
-        limit=limit,
-        empty="no changes",
-        header=AuditEntry,
-        order="newest",
-    )
+    for number, each in enumerate(entries):
+        if limit and number == limit:
+            run.out.note(f"showing the newest {limit}; --limit 0 shows all")
+            return
+        show_entry(run, each)
+        run.out.line()
 
 
 _SealFile = Annotated[
@@ -157,20 +134,17 @@ def seal(ctx: typer.Context, file: _SealFile = None) -> None:
     """
     run = invocation(ctx)
     report = run.service.seals.seal(file)
-
-    def show() -> None:
-        last = report.last
-        run.out.fields(
-            [
-                ("sealed now", many(report.entries, "entry", "entries")),
-                ("sealed", many(report.sealed, "entry", "entries")),
-                ("last seal", last and f"{last.number} of {last.at}"),
-                ("hash", last and last.hash),
-                ("file", report.file and f"{report.file} ({report.written:,} new)"),
-            ]
-        )
-
-    run.out.one(report, show)
+    last = report.last
+    run.out.record(
+        report,
+        [
+            ("sealed now", many(report.entries, "entry", "entries")),
+            ("sealed", many(report.sealed, "entry", "entries")),
+            ("last seal", last and f"{last.number} of {last.at}"),
+            ("hash", last and last.hash),
+            ("file", report.file and f"{report.file} ({report.written:,} new)"),
+        ],
+    )
     if not report.file:
         run.out.note("without --file or backup.seal_file, seals can be replaced with the database")
 
@@ -207,33 +181,26 @@ def verify(
     """
     run = invocation(ctx)
     if receipt is not None:
-        _verify_receipt(run, receipt, file)
-        return
-    if accept_restore is not None:
-        run.service.seals.accept_restore(accept_restore, file)
-    found = run.service.seals.verify(file)
-    run.out.one(found, lambda: _show_verification(run, found))
-    if found.problems:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+        from edenmem.engine.seals.receipts import check_receipt
 
-
-def _verify_receipt(run: Invocation, receipt: str, file: str | None) -> None:
-    from edenmem.engine.seals.receipts import check_receipt
-
-    checked = check_receipt(receipt, run.settings.backup.seal_file if file is None else file)
-    run.out.one(
-        checked,
-        lambda: run.out.fields(
+        checked = check_receipt(receipt, run.settings.backup.seal_file if file is None else file)
+        run.out.record(
+            checked,
             [
                 ("receipt", checked.id),
                 ("sealed", f"seal {checked.seal} of {checked.at}" if checked.seal else None),
                 ("file", checked.file or "not compared with a file of seals"),
                 ("problem", checked.problem or "none"),
-            ]
-        ),
-    )
-    if checked.problem:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+            ],
+        )
+        end_if(checked.problem)
+        return
+    if accept_restore is not None:
+        run.service.seals.accept_restore(accept_restore, file)
+    found = run.service.seals.verify(file)
+    if not run.out.datum(found):
+        _show_verification(run, found)
+    end_if(found.problems)
 
 
 #: Maximum number of late entries to print.
@@ -296,88 +263,28 @@ def _parse_actions(given: Sequence[str]) -> list[str]:
     return actions
 
 
-def _follow(
-    run: Invocation,
-    read: Callable[..., Iterator[AuditEntry]],
-    begin: datetime | None,
-    limit: int,
-    diff: bool,
-) -> None:
-    """Print the latest changes, oldest first, then each new one as it appears.
-
-    Another process may commit an entry later than one with a later time. Each query therefore
-    reaches back beyond the last entry and skips the printed ones.
-    """
-    printed = {entry.id for entry in _recent(read, begin)}
-    fresh = list(read(since=begin, limit=limit or None))
-    while True:
-        for entry in reversed(fresh):
-            _print_line(run, entry, diff)
-        sys.stdout.flush()
-        printed |= {entry.id for entry in fresh}
-        time.sleep(_INTERVAL)
-        recent = _recent(read, begin)
-        fresh = [entry for entry in recent if entry.id not in printed]
-        printed &= {entry.id for entry in recent}
-
-
-def _recent(read: Callable[..., Iterator[AuditEntry]], begin: datetime | None) -> list[AuditEntry]:
-    since = utc_now() - _LATE
-    return list(read(since=max(since, begin) if begin else since, limit=None))
-
-
-def _print_line(run: Invocation, entry: AuditEntry, diff: bool) -> None:
-    if run.out.is_data:
-        run.out.listing([entry], (), header=AuditEntry)
-    elif diff:
-        show_entry(run, entry)
-        run.out.line()
-    else:
-        place = where(run, [entry])(entry)
-        parts = (iso(entry.at), entry.id, entry.actor.name, action_words(entry), place)
-        says = one_line(summarize_entry(entry), _SAYS)
-        run.out.safe(one_line(" · ".join(filter(None, (*parts, says)))))
-
-
-def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
-    """Print entries in full."""
-    for number, each in enumerate(entries):
-        if limit and number == limit:
-            run.out.note(f"showing the newest {limit}; --limit 0 shows all")
-            return
-        if number:
-            run.out.line()
-        show_entry(run, each)
-
-
 def show_entry(run: Invocation, entry: AuditEntry) -> None:
     """Show a change in full."""
     undone_by = run.service.history.undone_by(entry)
-
-    def show() -> None:
-        actor = entry.actor
-        run.out.fields(
-            [
-                ("entry", entry.id),
-                ("when", iso(entry.at)),
-                ("who", f"{actor.name} on {actor.host}"),
-                ("command", actor.command),
-                ("run", actor.run_id),
-                ("what", f"{action_words(entry)} {entry.target_id}"),
-                ("where", where(run, [entry])(entry)),
-                ("why", entry.reason),
-                ("undoes", entry.undoes),
-                ("undone by", undone_by),
-                ("status", entry.status if entry.status != "done" else ""),
-            ]
-        )
-        show_change(run, entry.before, entry.after, to_stdout=True)
-
-    run.out.one(entry, show, data=lambda one: to_data(one) | {"undone_by": undone_by})
-
-
-def _id(run: Invocation, key: Any, text: str | None) -> str | None:
-    return None if text is None else run.service.history.find_id(key, text)
+    if run.out.datum(entry, lambda one: to_data(one) | {"undone_by": undone_by}):
+        return
+    actor = entry.actor
+    run.out.fields(
+        [
+            ("entry", entry.id),
+            ("when", iso(entry.at)),
+            ("who", f"{actor.name} on {actor.host}"),
+            ("command", actor.command),
+            ("run", actor.run_id),
+            ("what", f"{action_words(entry)} {entry.target_id}"),
+            ("where", where(run, entry)),
+            ("why", entry.reason),
+            ("undoes", entry.undoes),
+            ("undone by", undone_by),
+            ("status", entry.status if entry.status != "done" else ""),
+        ]
+    )
+    show_change(run, entry.before, entry.after, to_stdout=True)
 
 
 # -- views, also of an undo -----------------------------------------------------------------------
@@ -397,16 +304,10 @@ def show_change(
     show_diff(run.out, then, now, old=old, new=new, to_stdout=to_stdout)
 
 
-def where(run: Invocation, entries: Sequence[AuditEntry]) -> Callable[[AuditEntry], str]:
-    """Return a function from an entry to its owner: ``mira: user lena``."""
-    scopes = [entry.scope for entry in entries if entry.scope is not None]
-    agents = [entry.agent_id for entry in entries if entry.agent_id]
-    labels = run.service.scopes.labels([*scopes, *agents])
-
-    def place(entry: AuditEntry) -> str:
-        return labels[entry.agent_id] if entry.scope is None else labels.full(entry.scope)
-
-    return place
+def where(run: Invocation, entry: AuditEntry) -> str:
+    """Return the owner of what an entry changed: ``mira: user lena``."""
+    labels = run.service.scopes.labels(list(filter(None, [entry.scope or entry.agent_id])))
+    return labels[entry.agent_id] if entry.scope is None else labels.full(entry.scope)
 
 
 def log_columns(run: Invocation) -> list[Column[AuditEntry]]:
@@ -421,13 +322,13 @@ def log_columns(run: Invocation) -> list[Column[AuditEntry]]:
     ]
     if run.out.room >= _WIDE:  # values for 'undo --run' and --command
         columns[3:3] = [
-            Column("command", _command),
+            Column("command", lambda entry: _words(entry.actor.command)),
             Column("run", lambda entry: entry.actor.run_id, "id"),
         ]
     return columns
 
 
-def _command(entry: AuditEntry) -> str:
-    """Return the words of the command without its options."""
-    words = entry.actor.command.removeprefix("edenmem ").split()
-    return " ".join(takewhile(lambda word: word.isalnum(), words))
+def _words(command: str) -> str:
+    """Return the words of a command without its options."""
+    words = command.removeprefix("edenmem ").split()
+    return " ".join(takewhile(str.isalnum, words))

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_agent, resolve_accounts
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import print_edit, print_edits, scope_name
-from edenmem.cli.terminal.data import to_data
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import print_edits, scope_name
 from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
-from edenmem.cli.terminal.prompts import ask_key, confirm, person_is_there
+from edenmem.cli.terminal.prompts import ask_key, person_is_there
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.times import ago
-from edenmem.errors import ConflictError, EdenmemError, ExitCode, NotFoundError, UsageError
+from edenmem.errors import ConflictError, EdenmemError, NotFoundError, UsageError
 from edenmem.models.memory import ReviewItem
-from edenmem.text import many
+from edenmem.text import ago, many
 
 if TYPE_CHECKING:
     from edenmem.engine.edits.reviewer import Reviewed
@@ -34,16 +31,12 @@ Items = Annotated[
 ]
 
 
-def _with_doubt(item: ReviewItem) -> str:
-    return f"{item.content} ({item.reasons})" if item.reasons else item.content
-
-
 _COLUMNS: list[Column[ReviewItem]] = [
     Column("id", lambda item: item.id, "id"),
     Column("state", lambda item: item.state),
     Column("scope", lambda item: item.home, names="scope"),
     Column("since", lambda item: item.held_at, "time"),
-    Column("content", _with_doubt, "text"),
+    Column("content", lambda i: f"{i.content} ({i.reasons})" if i.reasons else i.content, "text"),
 ]
 
 _HELP = {
@@ -79,22 +72,16 @@ def walk(ctx: typer.Context, named: options.Scopes) -> None:
         run.out.note("nothing waits for review")
     for number, item in enumerate(items, start=1):
         try:
-            reviewed = run.serve(partial(_look, item.id))
-            _show(run, f"{number} of {len(items)}", reviewed)
-            if not _decide(run, reviewed):
+            if not _decide(run, item.id, f"{number} of {len(items)}"):
                 return
         except (ConflictError, NotFoundError) as error:  # another reviewer was faster
             run.out.note(f"not changed: {error.message}")
 
 
-async def _look(item_id: str, service: MemoryService) -> Reviewed:
-    return await service.review_item(item_id)
-
-
 def _find(run: Invocation, named: options.Scopes) -> list[ReviewItem]:
     """Return the items, and print which texts wait for a person."""
-    agent = choose_agent(run, named.agent)
-    users = resolve_accounts(run, named.user, named.account, agent_id=agent.id)
+    agent = options.choose_agent(run, named.agent)
+    users = options.resolve_accounts(run, named.user, named.account, agent_id=agent.id)
     editor, kinds = run.service.editor, named.kinds or ()
     for scope, found in editor.texts(agent.id, kinds=kinds, user_ids=users):
         run.out.note(
@@ -129,8 +116,10 @@ def _show(run: Invocation, title: str, reviewed: Reviewed) -> None:
         show_diff(run.out, reviewed.near.content, item.content, old=old, new="this item")
 
 
-def _decide(run: Invocation, reviewed: Reviewed) -> bool:
-    """Ask what to do with an item, and do it; return False to quit."""
+def _decide(run: Invocation, item_id: str, title: str) -> bool:
+    """Show an item, ask what to do with it, and do it; return False to quit."""
+    reviewed = run.serve(lambda service: service.review_item(item_id))
+    _show(run, title, reviewed)
     item, near = reviewed.item, reviewed.near
     replaces = near.id if near is not None and item.state == "held" else None
     keys = {key: key for key in _HELP if key != "r" or replaces}
@@ -152,14 +141,14 @@ def _decide(run: Invocation, reviewed: Reviewed) -> bool:
     while True:
         match ask_key(f"Accept this {item.kind}? [{','.join(keys)}]", keys, default="s"):
             case "y":
-                print_edit(run, accept(None))
+                print_edits(run, accept(None))
             case "r":
-                print_edit(run, accept(None, replaces=replaces))
+                print_edits(run, accept(None, replaces=replaces))
             case "n":
-                report = run.serve(
-                    lambda service: service.reject_item(item.id, version=item.version)
+                print_edits(
+                    run,
+                    run.serve(lambda service: service.reject_item(item.id, version=item.version)),
                 )
-                print_edit(run, report)
             case "e":
                 written = change_text(
                     run.out,
@@ -169,7 +158,7 @@ def _decide(run: Invocation, reviewed: Reviewed) -> bool:
                     yes=False,
                     dry_run=False,
                     write=accept,
-                    show=lambda report: print_edit(run, report),
+                    show=partial(print_edits, run),
                 )
                 if written is None:
                     continue
@@ -197,7 +186,6 @@ def list_items(ctx: typer.Context, named: options.Scopes, limit: options.Limit =
         _find(run, named),
         _COLUMNS,
         limit=limit,
-        data=to_data,
         empty="nothing waits for review",
         header=ReviewItem,
     )
@@ -261,9 +249,8 @@ def reject(
     edenmem review reject 65f3a0c2 --yes --reason "said in jest"
     """
     run = invocation(ctx)
-    if not dry_run and not confirm(f"Reject {many(len(items), 'item')}?", yes=yes):
-        run.out.note("nothing was changed")
-        return
+    if not dry_run:
+        run.confirm(f"Reject {many(len(items), 'item')}?", yes=yes)
     _each(
         run,
         items,
@@ -290,8 +277,7 @@ def _each(
                 failed.append(error)
         return reports
 
-    print_edits(run, run.serve(work))
+    print_edits(run, *run.serve(work))
     for error in failed:
         run.out.note(error.message)
-    if failed:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    end_if(failed)

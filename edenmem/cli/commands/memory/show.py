@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated
 
 import typer
 from msgspec.json import encode
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.told import told_sections
-from edenmem.cli.app.views import HISTORY, origin, place_fields, scope_name, usage_line
+from edenmem.cli.app.views import (
+    HISTORY,
+    origin,
+    place_fields,
+    scope_name,
+    told_sections,
+    usage_line,
+)
 from edenmem.cli.commands.memory.log import log_columns, show_entry
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.times import iso
 from edenmem.engine.history.descriptions import (
     Section,
     fact_fields,
@@ -27,11 +32,7 @@ from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Reading
 from edenmem.models.scope import Scope
 from edenmem.models.told import text_key
-from edenmem.text import many, word_count
-
-if TYPE_CHECKING:
-    from edenmem.engine.context.told import Telling
-    from edenmem.engine.history.reader import FactWhy, TextWhy
+from edenmem.text import iso, many, word_count
 
 
 def show(
@@ -93,26 +94,36 @@ def why(
     """
     run = invocation(ctx)
     target = run.resolver.target(ref, ("fact", "scope"), removed=True)
+    history, tellings = run.service.history, run.service.told.tellings
+    sections: Iterable[Section]
     if target.scope is None:
-        fact = run.service.history.fact_why(target.id)
-        told = run.service.told.tellings([fact.fact.id])
-        run.out.one(
-            fact,
-            lambda: print_fact_why(run, fact, told),
-            data=lambda one: to_data(one) | {"told": [to_data(each) for each in told]},
-        )
+        fact = history.fact_why(target.id)
+        told = tellings([fact.fact.id])
+        data = to_data(fact) | {"told": [to_data(each) for each in told]}
+        if run.out.datum(data, dict):
+            return
+        cost = usage_line(fact.models) if fact.models else ""
+        run.out.fields([*fact_fields(fact, scope_name(run, fact.fact.home)), ("cost", cost)])
+        sections = fact_sections(fact, run.service.scopes.labels(senders_of(fact)))
     else:
-        texts = run.service.history.text_why(target.scope, version)
-        told = run.service.told.tellings([text_key(target.scope)])
+        texts = history.text_why(target.scope, version)
+        told = tellings([text_key(target.scope)])
         told = [one for one in told if version in (None, one.version)]
-        run.out.report(
+        if run.out.data(
             texts,
-            lambda: print_text_why(run, texts, told),
-            data=lambda one: (
+            lambda one: (
                 to_data(one)
                 | {"told": [to_data(each) for each in told if each.version == one.version.version]}
             ),
-        )
+        ):
+            return
+        run.out.fields([("where", scope_name(run, texts[0].scope))])
+        sections = text_sections(texts)
+    for section in (*sections, *told_sections(run, told)):
+        run.out.line()
+        run.out.paragraph("", section.title, indent=2)
+        for lead, text in section.paragraphs:
+            run.out.paragraph(lead, text, indent=4)
 
 
 def history(ctx: typer.Context, ref: options.Ref, limit: options.Limit = 0) -> None:
@@ -160,12 +171,12 @@ def _show_fact(run: Invocation, fact_id: str, vectors: bool) -> None:
             ("quote", fact.quote or None),
             ("unconfirmed", fact.unconfirmed or None),
             ("key", fact.key),
-            ("tags", list(fact.tags)),
+            ("tags", fact.tags),
             ("metadata", [f"{name}={text}" for name, text in fact.metadata.items()]),
             ("expires", fact.expires_at),
             ("value", encode(fact.value).decode() if fact.value is not None else None),
             ("session", fact.session_id),
-            ("messages", list(fact.source_message_ids)),
+            ("messages", fact.source_message_ids),
             ("retrieved", retrieved),
             ("last retrieved", fact.last_accessed_at),
             ("vector model", fact.embedding_model or "none yet"),
@@ -189,10 +200,10 @@ def _show_reflection(run: Invocation, reflection_id: str) -> None:
             ("version", reflection.version),
             ("private", reflection.private),
             ("session", reflection.session_id),
-            ("messages", list(reflection.source_message_ids)),
+            ("messages", reflection.source_message_ids),
             ("state", "absorbed" if reflection.absorbed else "pending"),
             ("absorbed", reflection.absorbed_at),
-            ("derived from", list(reflection.propagated_from)),
+            ("derived from", reflection.propagated_from),
         ],
         text=reflection.content,
     )
@@ -256,7 +267,7 @@ def _show_user(run: Invocation, user_id: str) -> None:
             ("same person as", user.eden_user_id),
             ("accounts", list(person.names.values())),
             ("tier", user.subscription_tier),
-            ("flags", list(user.feature_flags)),
+            ("flags", user.feature_flags),
             ("created", user.created_at),
         ],
         data=lambda one: to_data(one) | {"accounts": accounts},
@@ -271,6 +282,15 @@ def _show_session(run: Invocation, session_id: str, limit: int) -> None:
     messages = messages[-limit:] if limit else messages
     accounts = run.service.scopes.labels([*session.agents, *session.users])
     readings = run.service.cold.readings(session)
+
+    def count(of: Callable[[Reading], int]) -> list[str]:
+        """Count messages for each agent: read by neither edenmem nor the platform, or by both."""
+        return [
+            f"{many(of(each), 'message')} for {accounts[each.agent_id]}"
+            for each in readings
+            if of(each)
+        ]
+
     run.out.record(
         session,
         [
@@ -284,8 +304,8 @@ def _show_session(run: Invocation, session_id: str, limit: int) -> None:
             ("origin", origin(session) if session.imported else None),
             ("incognito", session.incognito or None),
             ("last activity", session.last_activity),
-            ("passed unread", _counts(readings, accounts, lambda each: each.unread)),
-            ("read twice", _counts(readings, accounts, lambda each: each.twice)),
+            ("passed unread", count(lambda each: each.unread)),
+            ("read twice", count(lambda each: each.twice)),
         ],
         data=lambda one: (
             to_data(one)
@@ -297,47 +317,8 @@ def _show_session(run: Invocation, session_id: str, limit: int) -> None:
     )
     if not run.out.is_data:
         for message in messages:
+            title = f"{message.name or message.role} ({message.role}, {iso(message.created_at)})"
             run.out.line()
-            run.out.passage(
-                f"{message.name or message.role} ({message.role}, {iso(message.created_at)})",
-                message.content,
-            )
+            run.out.passage(title, message.content)
     if cut:
         run.out.note(f"showing the newest {many(limit, 'message')}; --limit 0 shows all")
-
-
-def _counts(
-    readings: Sequence[Reading], accounts: Mapping[str, str], of: Callable[[Reading], int]
-) -> list[str]:
-    """Count messages for each agent: read by neither edenmem nor the platform, or by both."""
-    return [
-        f"{many(of(each), 'message')} for {accounts[each.agent_id]}"
-        for each in readings
-        if of(each)
-    ]
-
-
-# -- origins -------------------------------------------------------------------------------------
-
-
-def print_fact_why(run: Invocation, found: FactWhy, told: Sequence[Telling]) -> None:
-    """Print the origin of a fact, and the replies that had it."""
-    place = scope_name(run, found.fact.home)
-    cost = usage_line(found.models) if found.models else ""
-    run.out.fields([*fact_fields(found, place), ("cost", cost)])
-    names = run.service.scopes.labels(senders_of(found))
-    _print_sections(run, [*fact_sections(found, names), *told_sections(run, told)])
-
-
-def print_text_why(run: Invocation, found: Sequence[TextWhy], told: Sequence[Telling]) -> None:
-    """Print the sources of the versions of a text, and the replies that had them."""
-    run.out.fields([("where", scope_name(run, found[0].scope))])
-    _print_sections(run, [*text_sections(found), *told_sections(run, told)])
-
-
-def _print_sections(run: Invocation, sections: Iterable[Section]) -> None:
-    for section in sections:
-        run.out.line()
-        run.out.paragraph("", section.title, indent=2)
-        for lead, text in section.paragraphs:
-            run.out.paragraph(lead, text, indent=4)

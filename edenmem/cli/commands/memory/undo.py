@@ -9,18 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.told import key_of, note_told
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import counts, key_of, note_told
 from edenmem.cli.commands.memory.log import show_change, where
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.prompts import Missing, confirm
-from edenmem.cli.terminal.times import ago
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.engine.history.descriptions import action_words
 from edenmem.engine.history.undo import UndoOutcome, UndoStep
-from edenmem.errors import ConflictError, ExitCode, NotFoundError, UsageError
+from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.changes import AuditEntry
-from edenmem.text import one_line
+from edenmem.text import ago, one_line
 
 #: Maximum number of planned entries to show.
 _SHOWN = 10
@@ -59,7 +58,6 @@ def undo(
     edenmem undo 65f3a1b2 --dry-run
     edenmem undo --run 65f3a1b2 --yes
     """
-
     run = invocation(ctx)
     if (entry is not None) + (run_id is not None) + last > 1:
         raise UsageError("ENTRY, --run and --last exclude each other")
@@ -103,46 +101,40 @@ def undo_entry(
     Raises:
         ConflictError: Later changes prevent it.
     """
-    plan = run.service.undo.plan(entry_id, force=force)
-    if plan.outcome is UndoOutcome.REFUSED:
-        _refuse(run, plan)
+    out = run.out
+    plan = _check(run, run.service.undo.plan(entry_id, force=force))
     if plan.outcome is UndoOutcome.ALREADY:
-        run.out.note(f"nothing to do: {plan.why}")
-        _data(run, plan)
+        out.note(f"nothing to do: {plan.why}")
+        out.data([plan], _step_data)
         return
-    if not (run.out.is_data and (yes or dry_run)):
-        _print_plan(run, plan, to_stdout=dry_run and not run.out.is_data)
+    if not (out.is_data and (yes or dry_run)):
+        to_stdout = dry_run and not out.is_data
+        tell = out.safe if to_stdout else out.note
+        tell(_describe_entry(run, plan.of or plan.entry))
+        if plan.forced:
+            tell(f"{plan.why or 'changed since'}; the current state stays in history")
+        for line in [*(_in_the_way(run, plan) if plan.forced else ()), *plan.notices]:
+            tell(line)
+        show_change(run, plan.before, plan.after, to_stdout=to_stdout, old="now", new="then")
     note_told(run, [_told_key(plan)])
     if dry_run:
-        _data(run, plan)
+        out.data([plan], _step_data)
         return
-    if not confirm("Undo this?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-    step = run.service.undo.entry(entry_id, force=force, reason=reason)
-    if step.outcome is UndoOutcome.REFUSED:
-        _refuse(run, step)
+    run.confirm("Undo this?", yes=yes)
+    step = _check(run, run.service.undo.entry(entry_id, force=force, reason=reason))
     _make_vectors(run)
-    run.out.report(
-        [step],
-        lambda: run.out.line(f"undone; to redo: edenmem undo {step.undo_id}"),
-        data=_step_data,
-    )
+    if not out.data([step], _step_data):
+        out.line(f"undone; to redo: edenmem undo {step.undo_id}")
 
 
-def _print_plan(run: Invocation, step: UndoStep, *, to_stdout: bool) -> None:
-    tell = run.out.safe if to_stdout else run.out.note
-    tell(_line(run, step.of or step.entry))
-    if step.forced:
-        tell(f"{step.why or 'changed since'}; the current state stays in history")
-        for line in _in_the_way(run, step):
-            tell(line)
-    for notice in step.notices:
-        tell(notice)
-    show_change(run, step.before, step.after, to_stdout=to_stdout, old="now", new="then")
+def _check(run: Invocation, step: UndoStep) -> UndoStep:
+    """Return a step that is not refused.
 
-
-def _refuse(run: Invocation, step: UndoStep) -> None:
+    Raises:
+        ConflictError: It is; the hint says what to do.
+    """
+    if step.outcome is not UndoOutcome.REFUSED:
+        return step
     for line in _in_the_way(run, step):
         run.out.note(line)
     if step.forceable:
@@ -158,14 +150,13 @@ def _in_the_way(run: Invocation, step: UndoStep) -> Iterator[str]:
     if step.in_the_way:
         yield "later changes:"
     for each in step.in_the_way:
-        yield f"  {_line(run, each)}"
+        yield f"  {_describe_entry(run, each)}"
     if step.more:
         yield f"  and {step.more} more: edenmem log --target {step.entry.target_id}"
 
 
-def _line(run: Invocation, entry: AuditEntry) -> str:
-    place = where(run, [entry])(entry)
-    parts = (entry.id, ago(entry.at), entry.actor.name, action_words(entry), place)
+def _describe_entry(run: Invocation, entry: AuditEntry) -> str:
+    parts = (entry.id, ago(entry.at), entry.actor.name, action_words(entry), where(run, entry))
     return one_line(" · ".join(filter(None, parts)))
 
 
@@ -176,49 +167,58 @@ def undo_run(
     run: Invocation, run_id: str, *, force: bool, yes: bool, dry_run: bool, reason: str
 ) -> None:
     """Show the plan of undoing a run, confirm, and undo all of its changes."""
+    out = run.out
+    planned, done = _Counts(), _Counts()
 
-    def take_back(*, dry_run: bool = False) -> Iterator[UndoStep]:
-        return run.service.undo.run(run_id, force=force, dry_run=dry_run, reason=reason)
+    def steps(counts: _Counts, *, dry_run: bool = False) -> Iterator[UndoStep]:
+        undo = run.service.undo
+        yield from counts.count(undo.run(run_id, force=force, dry_run=dry_run, reason=reason))
+        if not dry_run:
+            _make_vectors(run)
 
-    planned, done = _Tally(), _Tally()
-    if dry_run:
-        found = planned.count(take_back(dry_run=True))
+    def note_force(counts: _Counts) -> None:
+        if counts.forceable and not force:
+            out.note(f"to undo later changes as well: edenmem undo --run {run_id} --force")
 
-        def show_plan() -> None:
-            _print_all(run, run_id, found, planned, to_stdout=True)
-            if not planned.is_all_done:
-                _print_force(run, run_id, planned, force)
-
-        run.out.report(found, show_plan, data=_step_data)
-        note_told(run, planned.keys)
-        planned.exit_if_refused()
-        return
-    if not yes:
-        _print_all(run, run_id, planned.count(take_back(dry_run=True)), planned, to_stdout=False)
-        if planned.is_all_done:
-            done.count_all(take_back())  # updates the ledger
+    if dry_run or not yes:
+        found = steps(planned, dry_run=True)
+        if not (dry_run and out.data(found, _step_data)):
+            tell = out.safe if dry_run else out.note
+            for line in _describe_steps(run, found, "planning", shown=_SHOWN):
+                tell(line)
+            if planned.outcomes.total() > _SHOWN:
+                tell(f"and more: edenmem log --run {run_id}")
+            if planned.is_all_done:
+                out.note("nothing to do: the run is already undone")
+            else:
+                tell(f"would be: {planned.words}")
+        if dry_run:
+            note_force(planned)
+            note_told(run, planned.keys)
+            end_if(planned.outcomes[UndoOutcome.REFUSED])
             return
-    if not confirm(f"Undo all changes of run {run_id}?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-    found = _with_vectors(run, done.count(take_back()))
-
-    def show() -> None:
-        for line in _lines(run, found, "undoing"):
-            run.out.safe(line)
-        run.out.line(done.words)
+        if planned.is_all_done:
+            for _ in steps(done):  # updates the ledger of migrations
+                pass
+            return
+    run.confirm(f"Undo all changes of run {run_id}?", yes=yes)
+    found = steps(done)
+    if not out.data(found, _step_data):
+        for line in _describe_steps(run, found, "undoing"):
+            out.safe(line)
+        out.line(done.words)
         if done.outcomes[UndoOutcome.DONE]:
-            run.out.note(f"to redo: edenmem undo --run {run.actor.run_id}")
-        _print_force(run, run_id, done, force)
-        _print_migration(run, run_id)
-
-    run.out.report(found, show, data=_step_data)
+            out.note(f"to redo: edenmem undo --run {run.actor.run_id}")
+        note_force(done)
+        if migration := run.service.undo.migration_of(run_id):
+            state = migration.state.value.replace("_", " ")
+            out.note(f"state of migration {migration.id}: {state}")
     note_told(run, done.keys)
-    done.exit_if_refused()
+    end_if(done.outcomes[UndoOutcome.REFUSED])
 
 
-class _Tally:
-    """Counts of undo steps by outcome."""
+class _Counts:
+    """Counts of undo steps by outcome, and the keys of undone memory in the notes of replies."""
 
     def __init__(self) -> None:
         self.outcomes = Counter[UndoOutcome]()
@@ -234,11 +234,6 @@ class _Tally:
                 self.keys[_told_key(step)] = None
             yield step
 
-    def count_all(self, found: Iterator[UndoStep]) -> None:
-        """Count all steps."""
-        for _ in self.count(found):
-            pass
-
     @property
     def is_all_done(self) -> bool:
         """Return whether all changes of the run are undone."""
@@ -247,69 +242,30 @@ class _Tally:
     @property
     def words(self) -> str:
         """Return the number of steps for each outcome."""
-        counts = self.outcomes
-        parts = (f"{counts[outcome]} {outcome.value}" for outcome in UndoOutcome if counts[outcome])
-        return ", ".join(parts) or "nothing to undo"
-
-    def exit_if_refused(self) -> None:
-        """Exit with 1 if a step was refused."""
-        if self.outcomes[UndoOutcome.REFUSED]:
-            raise typer.Exit(ExitCode.SOME_FAILED)
+        found = ((self.outcomes[outcome], outcome.value) for outcome in UndoOutcome)
+        return counts(*found) or "nothing to undo"
 
 
-def _print_all(
-    run: Invocation, run_id: str, found: Iterator[UndoStep], planned: _Tally, *, to_stdout: bool
-) -> None:
-    """Print the plan for a run."""
-    tell = run.out.safe if to_stdout else run.out.note
-    for line in _lines(run, found, "planning", shown=_SHOWN):
-        tell(line)
-    if planned.outcomes.total() > _SHOWN:
-        tell(f"and more: edenmem log --run {run_id}")
-    if planned.is_all_done:
-        run.out.note("nothing to do: the run is already undone")
-    else:
-        tell(f"would be: {planned.words}")
-
-
-def _lines(run: Invocation, found: Iterator[UndoStep], what: str, *, shown: int = 0) -> list[str]:
+def _describe_steps(
+    run: Invocation, found: Iterator[UndoStep], what: str, *, shown: int = 0
+) -> list[str]:
     """Take all steps; describe the first ``shown`` ones and the refused ones."""
     lines = []
     with show_progress(run.out) as progress:
         for number, step in enumerate(found):
             if number < shown or step.outcome is UndoOutcome.REFUSED:
-                lines.append(_describe_step(run, step))
+                line = f"{step.outcome.value:<8} {_describe_entry(run, step.entry)}"
+                lines.append(f"{line}: {step.why}" if step.why else line)
             progress.step(what, number + 1, 0)
     return lines
-
-
-def _print_force(run: Invocation, run_id: str, counts: _Tally, force: bool) -> None:
-    if counts.forceable and not force:
-        run.out.note(f"to undo later changes as well: edenmem undo --run {run_id} --force")
-
-
-def _print_migration(run: Invocation, run_id: str) -> None:
-    found = run.service.undo.migration_of(run_id)
-    if found is not None:
-        state = found.state.value.replace("_", " ")
-        run.out.note(f"state of migration {found.id}: {state}")
-
-
-def _describe_step(run: Invocation, step: UndoStep) -> str:
-    line = f"{step.outcome.value:<8} {_line(run, step.entry)}"
-    return f"{line}: {step.why}" if step.why else line
-
-
-def _told_key(step: UndoStep) -> str:
-    entry = step.of or step.entry
-    return key_of(entry.target_type, entry.target_id, entry.scope)
 
 
 # -- shared --------------------------------------------------------------------------------------
 
 
-def _data(run: Invocation, step: UndoStep) -> None:
-    run.out.report([step], lambda: None, data=_step_data)
+def _told_key(step: UndoStep) -> str:
+    entry = step.of or step.entry
+    return key_of(entry.target_type, entry.target_id, entry.scope)
 
 
 def _step_data(step: UndoStep) -> dict[str, Any]:
@@ -328,12 +284,6 @@ def _step_data(step: UndoStep) -> dict[str, Any]:
         "forced": step.forced,
         "notices": list(step.notices),
     }
-
-
-def _with_vectors(run: Invocation, found: Iterator[UndoStep]) -> Iterator[UndoStep]:
-    """Yield the steps, then embed restored facts that lack a vector."""
-    yield from found
-    _make_vectors(run)
 
 
 def _make_vectors(run: Invocation) -> None:

@@ -8,26 +8,41 @@ from typing import Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_scope, choose_scopes
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.app.views import (
-    SCOPES,
     edit_data,
     edit_line,
     place_fields,
-    print_edit,
+    print_edits,
     scope_name,
-    state,
 )
-from edenmem.cli.terminal.tables import format_cell
+from edenmem.cli.terminal.tables import Column
 from edenmem.engine.reports import EditReport, ScopeStatus
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
+from edenmem.text import cell
 
 app = group("List and show scopes; set policies, pause and resume.")
+
+
+def _state(status: ScopeStatus) -> str:
+    """Return the state of a scope."""
+    return "paused" if not status.active else "due" if status.due else ""
+
+
+_SCOPES: list[Column[ScopeStatus]] = [
+    Column("agent", lambda s: s.scope.agent_id, names="account"),
+    Column("kind", lambda s: s.scope.kind),
+    Column("owner", lambda s: s.scope, "text", "owner"),
+    Column("facts", lambda s: s.facts, "number"),
+    Column("pending", lambda s: f"{s.pending}/{s.consolidate_at}", "number"),
+    Column("text", lambda s: f"v{s.version}" if s.version else "", "number"),
+    Column("words", lambda s: f"{s.words}/{s.word_limit}" if s.version else "", "number"),
+    Column("state", _state),
+]
 
 
 @app.command("list", cls=Command)
@@ -44,12 +59,14 @@ def list_scopes(
     edenmem scope list --due --format json
     """
     run = invocation(ctx)
-    statuses = run.service.scopes.statuses(**choose_scopes(run, named), min_pending=1 if due else 0)
+    statuses = run.service.scopes.statuses(
+        **options.choose_scopes(run, named), min_pending=1 if due else 0
+    )
     if due:
         statuses = (status for status in statuses if status.due)
     run.out.listing(
         statuses,
-        SCOPES,
+        _SCOPES,
         limit=limit,
         empty="no memory yet",
         header=ScopeStatus,
@@ -67,14 +84,14 @@ def show(
     edenmem scope show --agent mira --user lena
     """
     run = invocation(ctx)
-    scope = choose_scope(run, named)
+    scope = options.choose_scope(run, named)
     status = run.service.scopes.status(scope)
     text = run.service.memory.text(scope)
     run.out.record(
         status,
         [
             *place_fields(run, scope),
-            ("state", state(status) or "active"),
+            ("state", _state(status) or "active"),
             ("facts", status.facts),
             ("pending", f"{status.pending} of {status.consolidate_at}"),
             ("oldest pending", status.oldest_pending_at),
@@ -172,7 +189,7 @@ def policy(
     changes |= dict.fromkeys(_parse_defaults(default or (), values.keys() - {"private"}))
     # An unknown shard without instructions is a typing error.
     is_instructed = bool((memory_instructions or "").strip())
-    scope = choose_scope(run, named, new=is_instructed, new_group=bool(changes))
+    scope = options.choose_scope(run, named, new=is_instructed, new_group=bool(changes))
     stored = run.service.scopes.policy(scope)
     if not changes:
         _show_policy(run, scope, stored)
@@ -190,7 +207,7 @@ def policy(
     if dry_run:
         _print_plan(run, report, f"{target}, a new shard" if _is_new_shard(run, scope) else target)
     else:
-        print_edit(run, report, target=target)
+        print_edits(run, report, target=target)
 
 
 def _parse_defaults(names: Sequence[str], known: Set[str]) -> list[str]:
@@ -230,57 +247,44 @@ def _print_plan(run: Invocation, report: EditReport, target: str) -> None:
     before = report.before or dict.fromkeys(after) | {"private": False, "active": True}
 
     def describe(value: object) -> str:
-        return "default" if value is None else format_cell(value)
+        return "default" if value is None else cell(value)
 
-    def show() -> None:
-        run.out.line(edit_line(report, target=target))
-        run.out.fields(
-            [
-                (
-                    f"  {field.replace('_', ' ')}",
-                    f"{describe(before.get(field))} → {describe(after[field])}",
-                )
-                for field in POLICY_FIELDS
-                if field in after and after[field] != before.get(field)
-            ]
-        )
-
-    run.out.report([report], show, data=edit_data)
+    if run.out.data([report], edit_data):
+        return
+    run.out.line(edit_line(report, target=target))
+    run.out.fields(
+        [
+            (
+                f"  {field.replace('_', ' ')}",
+                f"{describe(before.get(field))} → {describe(after[field])}",
+            )
+            for field in POLICY_FIELDS
+            if field in after and after[field] != before.get(field)
+        ]
+    )
 
 
 def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
-    policy = stored or _unset(scope)
+    policy = stored or Policy(id="", **scope.fields())
     status = run.service.scopes.status(scope)
+    defaults = getattr(run.settings.scopes, scope.kind.value)
 
     def or_default(value: object, default: object) -> str:
-        return format_cell(value) if value is not None else f"{format_cell(default)} (default)"
+        return cell(value) if value is not None else f"{cell(default)} (default)"
 
+    facts_kept = or_default(policy.fact_buffer_max, defaults.fact_buffer_max or "all")
     run.out.record(
         policy,
         [
             *place_fields(run, scope),
             ("state", "active" if policy.active else "paused"),
             ("private", policy.private),
-            (
-                "propagates",
-                or_default(
-                    policy.propagate, getattr(run.settings.scopes, scope.kind.value).propagate
-                ),
-            ),
-            *((("orders", or_default(policy.orders, False)),) if scope.shard_name else ()),
-            (
-                "review",
-                or_default(policy.review, getattr(run.settings.scopes, scope.kind.value).review),
-            ),
+            ("propagates", or_default(policy.propagate, defaults.propagate)),
+            ("orders", or_default(policy.orders, False) if scope.shard_name else None),
+            ("review", or_default(policy.review, defaults.review)),
             ("consolidate at", or_default(policy.consolidate_at, status.consolidate_at)),
             ("word limit", or_default(policy.word_limit, status.word_limit)),
-            (
-                "facts kept",
-                or_default(
-                    policy.fact_buffer_max,
-                    getattr(run.settings.scopes, scope.kind.value).fact_buffer_max or "all",
-                ),
-            ),
+            ("facts kept", facts_kept),
             ("fast model", or_default(policy.fast_model, run.settings.llm.fast_model)),
             ("slow model", or_default(policy.slow_model, run.settings.llm.slow_model)),
             ("version", policy.version),
@@ -297,13 +301,6 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
     )
 
 
-def _unset(scope: Scope) -> Policy:
-    return Policy(
-        id="",
-        **scope.fields(),
-    )
-
-
 @app.command("pause", cls=Command)
 def pause(
     ctx: typer.Context,
@@ -317,9 +314,9 @@ def pause(
     edenmem scope pause --agent mira --shard route --reason "moving"
     """
     run = invocation(ctx)
-    scope = choose_scope(run, named)
+    scope = options.choose_scope(run, named)
     report = run.edit(lambda editor: editor.pause(scope, reason=reason, dry_run=dry_run))
-    print_edit(run, report, verbs=("pause", "paused"), target=scope_name(run, scope))
+    print_edits(run, report, verbs=("pause", "paused"), target=scope_name(run, scope))
 
 
 @app.command("resume", cls=Command)
@@ -335,6 +332,6 @@ def resume(
     edenmem scope resume --agent mira --shard route
     """
     run = invocation(ctx)
-    scope = choose_scope(run, named)
+    scope = options.choose_scope(run, named)
     report = run.edit(lambda editor: editor.resume(scope, reason=reason, dry_run=dry_run))
-    print_edit(run, report, verbs=("resume", "resumed"), target=scope_name(run, scope))
+    print_edits(run, report, verbs=("resume", "resumed"), target=scope_name(run, scope))

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.told import print_told
+from edenmem.cli.app.views import describe_reply
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, plain_table
-from edenmem.cli.terminal.times import parse_when
-from edenmem.engine.reports import ContextPart, ContextReport
+from edenmem.engine.reports import ContextPart
 from edenmem.errors import UsageError
-from edenmem.models.host import Session
 from edenmem.models.ids import is_id
-from edenmem.models.told import Reply
+from edenmem.text import ago, many
+
+if TYPE_CHECKING:
+    from edenmem.engine.context.told import ToldContext
 
 
 class Recall(StrEnum):
@@ -83,20 +83,23 @@ def context(
     run = invocation(ctx)
     if name and session and name != session:
         raise UsageError("session given twice: as SESSION and with --session")
-    moment = parse_when(as_of, "--as-of")
+    moment = options.parse_when(as_of, "--as-of")
     wanted = name or session or ask_text("session", "SESSION or --session")
     if reply and not as_told:
         raise UsageError("--reply requires --as-told")
     if as_told:
         if agent or user or message or recall or as_of or refresh:
             raise UsageError("--as-told can be combined with --reply only")
-        print_told(run, run.service.told.as_told(_find_reply(run, wanted, reply or "1")))
+        # The session of a noted reply need not be stored.
+        session_id = wanted if is_id(wanted) else run.resolver.session(wanted).id
+        told = run.service.told
+        _print_told(run, told.as_told(told.find(session_id, reply or "1")))
         return
     found = run.resolver.session(wanted)
     report = run.serve(
         lambda service: service.assemble_context(
             found.id,
-            agent_id=agent_id_of(run, agent),
+            agent_id=options.agent_id_of(run, agent),
             user_id=run.resolver.user(user).id if user else None,
             message=message,
             recall=recall.value if recall else None,
@@ -108,42 +111,22 @@ def context(
         llm=recall is not Recall.OFF,
     )
     if agent is None and len(found.agents) > 1:
-        _note_agent(run, found)
-    print_context(run, report)
-
-
-def _find_reply(run: Invocation, session: str, reply: str) -> Reply:
-    """Return a reply of a session, which need not be stored."""
-    session_id = session if is_id(session) else run.resolver.session(session).id
-    return run.service.told.find(session_id, reply)
-
-
-def _note_agent(run: Invocation, session: Session) -> None:
-    known = run.service.scopes.labels(session.agents)
-    there = [known[agent_id] for agent_id in session.agents if agent_id in known]
-    if len(there) > 1:
-        run.out.note(f"showing {there[0]}; choose with --agent: {', '.join(there)}")
-
-
-def print_context(run: Invocation, report: ContextReport) -> None:
-    """Print a context: XML on stdout, sizes of its parts on stderr."""
-    run.out.one(report, lambda: _show_context(run, report))
-
-
-def _show_context(run: Invocation, report: ContextReport) -> None:
+        known = run.service.scopes.labels(found.agents)
+        there = [known[agent_id] for agent_id in found.agents if agent_id in known]
+        if len(there) > 1:
+            run.out.note(f"showing {there[0]}; choose with --agent: {', '.join(there)}")
+    if run.out.datum(report):
+        return
     run.out.document(report.xml)
-    for line in plain_table(_PARTS, [*report.parts, _total(report)], 80):
-        run.out.note(line)
-    recalled = f", recall: {report.explanation}" if report.recall != "off" else ""
-    run.out.note(f"{'from the cache' if report.cached else 'built now'}{recalled}")
-
-
-def _total(report: ContextReport) -> ContextPart:
-    return ContextPart(
+    total = ContextPart(
         name="total",
         words=sum(part.words for part in report.parts),
         tokens=sum(part.tokens for part in report.parts),
     )
+    for line in plain_table(_PARTS, [*report.parts, total], 80):
+        run.out.note(line)
+    recalled = f", recall: {report.explanation}" if report.recall != "off" else ""
+    run.out.note(f"{'from the cache' if report.cached else 'built now'}{recalled}")
 
 
 _PARTS: list[Column[ContextPart]] = [
@@ -151,3 +134,20 @@ _PARTS: list[Column[ContextPart]] = [
     Column("words", lambda part: part.words, "number"),
     Column("tokens", lambda part: part.tokens, "number"),
 ]
+#: Maximum number of changed items of a reply to print.
+_SHOWN = 20
+
+
+def _print_told(run: Invocation, told: ToldContext) -> None:
+    """Print a context as an agent saw it; its time and later changes go to stderr."""
+    out, reply, items = run.out, told.reply, told.items
+    if out.datum(told):
+        return
+    out.document(told.context)
+    out.note(f"told {ago(reply.at)}, {reply.kind}, {describe_reply(run, reply)}: reply {reply.id}")
+    others = [item for item in items if item.state != "same"]
+    for item in others[:_SHOWN]:
+        now = f", now version {item.version_now}" if item.version_now else ""
+        what = f"{item.kind} {item.id}".strip()
+        out.note(f"{what}: version {item.version}, {item.state} since{now}")
+    out.note(f"{many(len(items), 'item')}, {len(items) - len(others)} unchanged since")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.tables import Column
-from edenmem.errors import ExitCode, UsageError, line_place
+from edenmem.errors import UsageError, line_place
 
 if TYPE_CHECKING:
     from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
-    from edenmem.engine.evaluation.queries import LabeledSet
     from edenmem.engine.evaluation.tuning import Tuning
 
 
@@ -62,88 +61,63 @@ def eval(
         labeled = run.service.evaluation.read(lines)
     for unknown in labeled.unknown:
         run.out.note(f"{line_place(unknown.line, file_name(file))}: {unknown.why}")
-    if labeled.queries:
-        names = list(recipes or ())
-        queries = labeled.queries
-        if tune:
-            run.out.progress("trying settings …")
-            tuning = run.serve(lambda service: service.evaluation.tune(queries, recipes=names))
-            print_tuning(run, tuning)
-        else:
-            evaluation = run.serve(
-                lambda service: service.evaluation.evaluate(queries, recipes=names, top_k=top_k)
-            )
-            print_evaluation(run, evaluation, by_kind=by_kind)
-    _print_counts(run, labeled)
-    if labeled.unknown:
-        raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-def print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:
-    """Print the scores of each recipe."""
-    for notice in evaluation.notices:
-        run.out.note(notice)
-
-    def data(score: RecipeScore) -> dict[str, Any]:
-        return to_data(score) | {"top_k": evaluation.top_k}
-
-    scores = evaluation.scores if by_kind else evaluation.overall()
-    run.out.listing(scores, columns(scores, evaluation.top_k), data=data)
-
-
-def columns(scores: tuple[RecipeScore, ...], top_k: int) -> list[Column[RecipeScore]]:
-    """Return the columns of a table of scores."""
-    shown: list[Column[RecipeScore]] = [
-        Column("recipe", lambda score: score.recipe),
-        Column(f"recall@{top_k}", lambda score: _figure(score.recall), "number"),
-        Column("MRR@10", lambda score: _figure(score.mrr), "number"),
-        Column("nDCG@10", lambda score: _figure(score.ndcg), "number"),
-        Column("queries", lambda score: score.queries, "number"),
-    ]
-    if any(score.kind for score in scores):
-        shown.insert(1, Column("kind", lambda score: score.kind or "all"))
-    if any(score.unanswerable for score in scores):
-        shown.append(
-            Column(
-                "silent",
-                lambda s: f"{s.silent} of {s.unanswerable}" if s.unanswerable else None,
-                "number",
-            )
+    queries, names = labeled.queries, list(recipes or ())
+    if queries and tune:
+        run.out.progress("trying settings …")
+        tuning = run.serve(lambda service: service.evaluation.tune(queries, recipes=names))
+        print_tuning(run, tuning)
+    elif queries:
+        evaluation = run.serve(
+            lambda service: service.evaluation.evaluate(queries, recipes=names, top_k=top_k)
         )
-    return shown
-
-
-def _figure(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _print_counts(run: Invocation, labeled: LabeledSet) -> None:
-    answered = len(labeled.queries) - labeled.unanswerable
+        _print_evaluation(run, evaluation, by_kind=by_kind)
+    answered = len(queries) - labeled.unanswerable
     parts = [f"{answered} answerable {'query' if answered == 1 else 'queries'}"]
     if labeled.unanswerable:
         parts.append(f"{labeled.unanswerable} unanswerable (silent: no results)")
     if labeled.lost:
         parts.append(f"{len(labeled.lost)} skipped without a known label")
     run.out.note(", ".join(parts))
+    end_if(labeled.unknown)
+
+
+def _print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:
+    """Print the scores of each recipe."""
+    for notice in evaluation.notices:
+        run.out.note(notice)
+    scores = evaluation.scores if by_kind else evaluation.overall()
+    columns: list[Column[RecipeScore]] = [
+        Column("recipe", lambda score: score.recipe),
+        Column("kind", lambda score: (score.kind or "all") if by_kind else None),
+        Column(f"recall@{evaluation.top_k}", lambda score: _figure(score.recall), "number"),
+        Column("MRR@10", lambda score: _figure(score.mrr), "number"),
+        Column("nDCG@10", lambda score: _figure(score.ndcg), "number"),
+        Column("queries", lambda score: score.queries, "number"),
+        Column(
+            "silent",
+            lambda s: f"{s.silent} of {s.unanswerable}" if s.unanswerable else None,
+            "number",
+        ),
+    ]
+    run.out.listing(
+        scores, columns, data=lambda score: to_data(score) | {"top_k": evaluation.top_k}
+    )
+
+
+def _figure(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def print_tuning(run: Invocation, tuning: Tuning) -> None:
-    """Print the result of tuning, and the settings to copy."""
-    run.out.report([tuning], lambda: _show_tuning(run, tuning), data=_tuning_data)
-
-
-def _tuning_data(tuning: Tuning) -> dict[str, Any]:
-    commands = [] if tuning.is_noise else _commands(tuning)
-    return to_data(tuning) | {"is_noise": tuning.is_noise, "commands": commands}
-
-
-def _commands(tuning: Tuning) -> list[str]:
-    """Return the commands that set the best settings."""
-    return [f"edenmem config set search.{name} {value}" for name, value in tuning.changes.items()]
-
-
-def _show_tuning(run: Invocation, tuning: Tuning) -> None:
-    run.out.fields(
+    """Print the result of tuning, and the commands that set the best settings."""
+    out, commands = run.out, list[str]()
+    if not tuning.is_noise:
+        changes = tuning.changes.items()
+        commands = [f"edenmem config set search.{name} {value}" for name, value in changes]
+    data = to_data(tuning) | {"is_noise": tuning.is_noise, "commands": commands}
+    if out.data([data], dict):
+        return
+    out.fields(
         [
             ("queries", tuning.queries),
             ("settings tried", tuning.tried),
@@ -157,12 +131,11 @@ def _show_tuning(run: Invocation, tuning: Tuning) -> None:
         ]
     )
     if not tuning.changes:
-        run.out.line("\nthe current settings are the best of those tried")
+        out.line("\nthe current settings are the best of those tried")
     elif tuning.is_noise:
-        run.out.line("\nthe gain is within noise: keep the settings, or label more queries")
+        out.line("\nthe gain is within noise: keep the settings, or label more queries")
     else:
-        run.out.line("\nto use the best settings:\n")
-        run.out.safe("\n".join(_commands(tuning)))
+        out.safe("\n".join(["\nto use the best settings:\n", *commands]))
 
 
 def _format_settings(settings: dict[str, str | float]) -> str:

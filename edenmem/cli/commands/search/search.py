@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import Reader, check_hold_facts, choose_agent, choose_reader
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.app.views import describe_doubt
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
-from edenmem.cli.terminal.tables import Column, style, unique_beginnings, wrap_text
-from edenmem.cli.terminal.times import ago
+from edenmem.cli.terminal.tables import Column, unique_beginnings, wrap_text
 from edenmem.engine.reports import (
     DroppedCandidate,
     MemoryHit,
@@ -32,156 +28,10 @@ from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.text import one_line
+from edenmem.text import ago, cell, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.search.why_not import ListPlace, WhyNot
-
-
-#: Figures with a column of their own, or shown for the whole search.
-_SHOWN_ELSEWHERE = frozenset(
-    {"rank", "score", "threshold", "normalized", "passed", "recipe", "semantic_weight"}
-)
-
-
-def print_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print a table of the stages: rank, score, threshold and other figures."""
-    run.out.listing([(stage, said) for stage, said in explain.items()], _STAGES, empty="no stages")
-    for stage, said in explain.items():
-        if _is_long(said):
-            run.out.paragraph(f"{stage}: ", _sum(said))
-
-
-def _is_long(said: Mapping[str, Any]) -> bool:
-    """Return whether a sum does not fit into its column on 80 columns."""
-    return len(said.get("parts", {})) > 2
-
-
-def _sum(said: Mapping[str, Any]) -> str:
-    parts = said.get("parts", {})
-    return " + ".join(f"{name} {figures(value)}" for name, value in parts.items())
-
-
-def _rest(row: tuple[str, Mapping[str, Any]]) -> str:
-    """Format the figures that have no column: sums, then names with values."""
-    rest = {name: value for name, value in row[1].items() if name not in _SHOWN_ELSEWHERE}
-    rest.pop("parts", None)
-    total = "" if _is_long(row[1]) else _sum(row[1])
-    failed = (
-        "below the threshold" if row[1].get("passed") is False and row[1].get("threshold") else ""
-    )
-    late = "scored afterwards" if rest.pop("completed", False) else ""
-    return ", ".join(filter(None, (failed, late, total, figures(rest))))
-
-
-_STAGES: list[Column[tuple[str, Mapping[str, Any]]]] = [
-    Column("stage", lambda row: row[0]),
-    Column("rank", lambda row: row[1].get("rank"), "number"),
-    Column("score", lambda row: row[1].get("score"), "number"),
-    Column("threshold", lambda row: row[1].get("threshold"), "number"),
-    Column("normalized", lambda row: row[1].get("normalized"), "number"),
-    Column("details", _rest, "text"),
-]
-
-
-def figures(said: object) -> str:
-    """Format figures on one line."""
-    match said:
-        case Mapping():
-            return ", ".join(
-                f"{name} ({figures(value)})"
-                if isinstance(value, Mapping)
-                else f"{name} {figures(value)}"
-                for name, value in said.items()
-                if value is not None
-            )
-        case bool():
-            return "yes" if said else "no"
-        case float():
-            return f"{said:.3f}"
-        case list() | tuple():
-            return " ".join(figures(value) for value in said)
-        case _:
-            return str(said)
-
-
-class SearchOptions(TypedDict):
-    """Options of a search for facts."""
-
-    recipe: str | None
-    top_k: int | None
-    since: datetime | None
-    until: datetime | None
-    session_id: str | None
-    tags: Sequence[str]
-    key: str | None
-    rerank: bool | None
-    recency: bool | None
-    mmr: bool | None
-    exact: bool
-
-
-def look(
-    run: Invocation, fact_id: str, query: str, agent: Agent, reader: Reader, wanted: SearchOptions
-) -> WhyNot:
-    """Explain why a search does not return a fact."""
-    scopes = run.service.scopes.readable(agent, **reader)
-    return run.serve(lambda service: service.detective.why_not(fact_id, query, scopes, **wanted))
-
-
-#: Stages in the table of lists.
-_LISTS = frozenset({"semantic", "text", "source"})
-_PLACES: list[Column[ListPlace]] = [
-    Column("list", lambda place: place.name),
-    Column("rank", lambda place: place.rank, "number"),
-    Column("depth", lambda place: place.depth, "number"),
-    Column("score", lambda place: place.score, "number"),
-    Column("threshold", lambda place: place.floor, "number"),
-]
-
-
-def print_why_not(run: Invocation, answer: WhyNot, agent: Agent) -> None:
-    """Print the explanation for a search with this agent."""
-    for notice in answer.notices:
-        run.out.note(notice)
-    run.out.report([answer], lambda: _show_why_not(run, answer, agent))
-
-
-def _show_why_not(run: Invocation, answer: WhyNot, agent: Agent) -> None:
-    home, why, advice = answer.fact.home, answer.why, answer.advice
-    labels = run.service.scopes.labels([home])
-    if answer.stage == "scope":  # by names, not IDs
-        why = f"in {labels.full(home)}, which is not searched"
-        advice = _scope_advice(home, labels, agent)
-    run.out.fields(
-        [
-            ("fact", unique_beginnings([answer.fact.id])[answer.fact.id]),
-            ("content", answer.fact.content),
-            ("scope", labels.within_agent(home)),
-            ("in scope", "yes" if answer.in_scope else "no"),
-            ("vector", answer.vector),
-            ("recipe", answer.recipe),
-        ]
-    )
-    if answer.lists:
-        run.out.line()
-        run.out.listing(answer.lists, _PLACES)
-    stages = {name: said for name, said in answer.explain.items() if name not in _LISTS}
-    if stages:
-        run.out.line()
-        print_stages(run, stages)
-    run.out.line()
-    title = "found" if answer.stage == "found" else f"dropped at {answer.stage}"
-    run.out.fields([(title, why), ("fix", advice)])
-
-
-def _scope_advice(scope: Scope, labels: Mapping[str, str], agent: Agent) -> str:
-    """Return the options of a search that includes the scope."""
-    option = {"user": "--user", "group": "--group", "shard": "--shard"}.get(scope.kind.value)
-    words = ["--agent", labels[scope.agent_id]] if scope.agent_id != agent.id else []
-    words += [option, labels[scope.owner]] if option and scope.owner else []
-    include = f"include {scope.kind.value} in --scope, or omit --scope"
-    return f"add {shlex.join(words)}; {include}" if words else include
 
 
 def search(
@@ -269,9 +119,15 @@ def search(
     edenmem search --all-about "Otto" --agent mira --user lena
     """
     run = invocation(ctx)
-    places = parse_within(within or ["facts"])
+    places = _parse_within(within or ["facts"])
     if "facts" in places:
-        check_hold_facts(kinds or ())
+        options.check_hold_facts(kinds or ())
+    alone = {  # options that cannot go with other kinds of memory
+        "--explain": explain or None,
+        "--vectors": vectors or None,
+        "--why-not": why_not,
+        "--all-about": about,
+    }
     of_facts = {
         "--recipe": recipe,
         "--rerank": rerank,
@@ -280,25 +136,20 @@ def search(
         "--exact": exact or None,
         "--tag": tags,
         "--key": key,
-        "--explain": explain or None,
-        "--vectors": vectors or None,
-        "--why-not": why_not,
-        "--all-about": about,
+        **alone,
     }
     for option, value in of_facts.items():
-        shown_alone = option in ("--explain", "--vectors", "--why-not", "--all-about")
-        if value is not None and ("facts" not in places or (shown_alone and len(places) > 1)):
+        if value is not None and ("facts" not in places or (option in alone and len(places) > 1)):
             raise UsageError(f"{option} applies only to facts", hint=f"remove --in or {option}")
+    others = {"QUERY": queries, "--limit": top_k, **of_facts}
     begin, end = options.period(since, until)
+    texts = list(queries or ())
     if about is not None:
-        of_searches = {"QUERY": queries, "--limit": top_k, **of_facts, "--all-about": None}
-        if others := [
-            option for option, value in of_searches.items() if value and option != "--vectors"
-        ]:
-            raise UsageError(f"--all-about lists every fact: remove {', '.join(others)}")
-        _list_all_about(run, about, agent, owners, kinds, session, (begin, end), vectors=vectors)
-        return
-    texts = list(queries or ()) or [ask_text("query", "QUERY")]
+        given = [name for name, value in others.items() if value]
+        if wrong := [name for name in given if name not in ("--vectors", "--all-about")]:
+            raise UsageError(f"--all-about lists every fact: remove {', '.join(wrong)}")
+    elif not texts:
+        texts = [ask_text("query", "QUERY")]
     if len(texts) > 3:
         raise UsageError(
             f"too many queries: {len(texts)} (at most 3)", hint="put each query in quotes"
@@ -307,14 +158,30 @@ def search(
         raise UsageError("--why-not takes one query", hint="put the query in quotes")
     if len(texts) > 1 and not any(map(str.isspace, "".join(texts))):
         run.out.note(f"{len(texts)} queries: {', '.join(map(repr, texts))}")
-    chosen = choose_agent(run, agent)
-    reader = choose_reader(run, chosen, owners, kinds)
-    wanted: SearchOptions = {
+    chosen = options.choose_agent(run, agent)
+    reader = options.choose_reader(run, chosen, owners, kinds)
+    session_id = run.resolver.session(session).id if session else None
+    if about is not None:
+        scopes = run.service.scopes.readable(chosen, **reader)
+        found = run.serve(
+            lambda service: service.all_about(
+                about, scopes, since=begin, until=end, session_id=session_id
+            )
+        )
+        _note_all(run, found.notices)
+        run.out.listing(
+            found.hits,
+            _HITS[1:],
+            data=lambda hit: to_data(hit.fact, vectors=vectors),
+            header=keys_of(Fact, vectors=vectors),
+        )
+        return
+    wanted: dict[str, Any] = {
         "recipe": recipe,
         "top_k": top_k,
         "since": begin,
         "until": end,
-        "session_id": run.resolver.session(session).id if session else None,
+        "session_id": session_id,
         "tags": tags or (),
         "key": key,
         "rerank": rerank,
@@ -324,8 +191,13 @@ def search(
     }
     if why_not is not None:
         fact_id = run.resolver.fact(why_not).id
-        answer = look(run, fact_id, texts[0], chosen, reader, wanted)
-        print_why_not(run, answer, chosen)
+        scopes = run.service.scopes.readable(chosen, **reader)
+        answer = run.serve(
+            lambda service: service.detective.why_not(fact_id, texts[0], scopes, **wanted)
+        )
+        _note_all(run, answer.notices)
+        if not run.out.data([answer]):
+            _show_why_not(run, answer, chosen)
         return
     report = run.serve(
         lambda service: service.search(
@@ -338,54 +210,29 @@ def search(
             **wanted,
         )
     )
-    if set(places) == {"facts"}:
-        print_search(run, report, queries=texts, explain=explain, vectors=vectors)
+    _note_all(run, report.notices)
+    if set(places) != {"facts"}:
+        _list_memory(run, report)
+    elif run.out.is_screen and report.hits:
+        _show_hits(run, report.hits, texts, explain=explain)
     else:
-        print_memory(run, report)
+        _list_hits(run, report, explain=explain, vectors=vectors)
+    if explain:
+        _print_remains(run, report)
     is_user_named = owners.user or owners.account or kinds
-    if not (report.hits or report.passages or run.out.is_data or is_user_named):
-        _note_users(run, chosen)
-
-
-def _list_all_about(
-    run: Invocation,
-    name: str,
-    agent: str | None,
-    owners: options.Owners,
-    kinds: list[ScopeKind] | None,
-    session: str | None,
-    period: tuple[datetime | None, datetime | None],
-    *,
-    vectors: bool,
-) -> None:
-    """Print all facts with a name, oldest first."""
-    chosen = choose_agent(run, agent)
-    scopes = run.service.scopes.readable(chosen, **choose_reader(run, chosen, owners, kinds))
-    session_id = run.resolver.session(session).id if session else None
-    since, until = period
-    report = run.serve(
-        lambda service: service.all_about(
-            name, scopes, since=since, until=until, session_id=session_id
-        )
-    )
-    for notice in report.notices:
-        run.out.note(notice)
-    run.out.listing(
-        report.hits,
-        _HITS[1:],
-        data=lambda hit: to_data(hit.fact, vectors=vectors),
-        empty="nothing found",
-        header=keys_of(Fact, vectors=vectors),
-    )
-
-
-def _note_users(run: Invocation, agent: Agent) -> None:
-    """Hint at --user if the agent has facts of users."""
-    if run.service.scopes.of_agent(agent.id, [ScopeKind.USER]):
+    found_any = report.hits or report.passages
+    if not (found_any or run.out.is_data or is_user_named) and run.service.scopes.of_agent(
+        chosen.id, [ScopeKind.USER]
+    ):
         run.out.note("users' facts are searched only with --user")
 
 
-def parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
+def _note_all(run: Invocation, notices: Sequence[str]) -> None:
+    for notice in notices:
+        run.out.note(notice)
+
+
+def _parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
     """Return the kinds of memory that ``--in`` names, without repetition.
 
     Raises:
@@ -404,10 +251,34 @@ def parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
     return tuple(each for each in known if each in named)
 
 
-def print_memory(run: Invocation, report: SearchReport) -> None:
+# -- hits ----------------------------------------------------------------------------------------
+
+_HITS: list[Column[SearchHit]] = [
+    Column("score", lambda hit: hit.score, "number"),
+    Column("id", lambda hit: hit.fact.id, "id"),
+    Column("scope", lambda hit: hit.fact.home, names="scope"),
+    Column("when", lambda hit: hit.fact.recent_at, "time"),
+    Column("unconfirmed", lambda hit: hit.fact.unconfirmed or None),
+    Column("content", lambda hit: hit.fact.content, "text"),
+]
+_MEMORY: list[Column[MemoryHit]] = [
+    Column("kind", lambda hit: hit.kind),
+    Column("score", lambda hit: hit.score, "number"),
+    Column("id", lambda hit: hit.id, "id"),
+    Column("scope", lambda hit: hit.scope, names="scope"),
+    Column("when", lambda hit: hit.at, "time"),
+    Column("unconfirmed", lambda hit: hit.unconfirmed or None),
+    Column("content", lambda hit: hit.content, "text"),
+]
+
+
+def _nothing(report: SearchReport) -> str:
+    """Return what a search without results says."""
+    return "nothing relevant" if report.nothing_relevant else "nothing found"
+
+
+def _list_memory(run: Invocation, report: SearchReport) -> None:
     """Print results of several kinds: facts, reflections, texts."""
-    for notice in report.notices:
-        run.out.note(notice)
     if report.hits and report.passages:
         run.out.note("scores are comparable within one kind only")
     facts = [
@@ -422,49 +293,8 @@ def print_memory(run: Invocation, report: SearchReport) -> None:
         )
         for hit in report.hits
     ]
-
-    columns: list[Column[MemoryHit]] = [
-        Column("kind", lambda hit: hit.kind),
-        Column("score", lambda hit: hit.score, "number"),
-        Column("id", lambda hit: hit.id, "id"),
-        Column("scope", lambda hit: hit.scope, names="scope"),
-        Column("when", lambda hit: hit.at, "time"),
-        Column("unconfirmed", lambda hit: hit.unconfirmed or None),
-        Column("content", lambda hit: hit.content, "text"),
-    ]
-    run.out.listing(
-        [*facts, *report.passages],
-        columns,
-        empty=_nothing(report),
-        header=MemoryHit,
-    )
-
-
-def print_search(
-    run: Invocation,
-    report: SearchReport,
-    *,
-    queries: Sequence[str] = (),
-    explain: bool = False,
-    vectors: bool = False,
-) -> None:
-    """Print search results, with ``explain`` the figures of each stage.
-
-    On a terminal, facts are shown in full with the words of ``queries`` highlighted.
-    """
-    for notice in report.notices:
-        run.out.note(notice)
-    if run.out.is_screen and report.hits:
-        _show_hits(run, report.hits, queries, explain=explain)
-    else:
-        _list_hits(run, report, explain=explain, vectors=vectors)
-    if explain:
-        _print_remains(run, report)
-
-
-def _nothing(report: SearchReport) -> str:
-    """Return what a search without results says."""
-    return "nothing relevant" if report.nothing_relevant else "nothing found"
+    found = [*facts, *report.passages]
+    run.out.listing(found, _MEMORY, empty=_nothing(report), header=MemoryHit)
 
 
 def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors: bool) -> None:
@@ -483,40 +313,35 @@ def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors:
             _print_origin(run, hit)
 
 
+def _show_hits(
+    run: Invocation, hits: Sequence[SearchHit], queries: Sequence[str], *, explain: bool
+) -> None:
+    """Print each hit: a line with its score, and below it the full fact with highlighted words."""
+    out = run.out
+    label = run.service.scopes.labels([hit.fact.home for hit in hits]).within_agent
+    short = unique_beginnings([hit.fact.id for hit in hits])
+    for place, hit in enumerate(hits, 1):
+        about = [short[hit.fact.id], one_line(label(hit.fact.home)), ago(hit.fact.recent_at)]
+        about += filter(None, [one_line(describe_doubt(hit.fact.unconfirmed))])
+        score = out.style(f"{hit.score:.3f}", "1")
+        out.line(f"{place:>2}  {score}  {out.style(' · '.join(about), '2')}")
+        for line in wrap_text(one_line(hit.fact.content), out.width - 4):
+            marked, end = [], 0
+            for begin, stop in match_spans(line, queries):
+                marked += [line[end:begin], out.style(line[begin:stop], "1;33")]
+                end = stop
+            out.line("".join(["    ", *marked, line[end:]]))
+        if explain:
+            out.line()
+            _print_origin(run, hit)
+            out.line()
+
+
 def _print_origin(run: Invocation, hit: SearchHit) -> None:
     """Print the stages of a hit, and the quote of the fact."""
     print_stages(run, hit.explain)
     if hit.fact.quote:
         run.out.paragraph("quote: ", f"“{hit.fact.quote}”")
-
-
-def _show_hits(
-    run: Invocation, hits: Sequence[SearchHit], queries: Sequence[str], *, explain: bool
-) -> None:
-    """Print each hit: a line with its score, and the full fact below."""
-    label = run.service.scopes.labels([hit.fact.home for hit in hits]).within_agent
-    short = unique_beginnings([hit.fact.id for hit in hits])
-    colored = run.out.is_colored(sys.stdout)
-    for place, hit in enumerate(hits, 1):
-        about = [short[hit.fact.id], one_line(label(hit.fact.home)), ago(hit.fact.recent_at)]
-        about += filter(None, [one_line(describe_doubt(hit.fact.unconfirmed))])
-        score = style(f"{hit.score:.3f}", "1", colored)
-        run.out.line(f"{place:>2}  {score}  {style(' · '.join(about), '2', colored)}")
-        for line in wrap_text(one_line(hit.fact.content), run.out.width - 4):
-            run.out.line(f"    {_mark(line, queries, colored)}")
-        if explain:
-            run.out.line()
-            _print_origin(run, hit)
-            run.out.line()
-
-
-def _mark(line: str, queries: Sequence[str], colored: bool) -> str:
-    """Highlight the words of the queries in a line."""
-    marked, end = [], 0
-    for begin, stop in match_spans(line, queries) if colored else ():
-        marked += [line[end:begin], style(line[begin:stop], "1;33", colored)]
-        end = stop
-    return "".join([*marked, line[end:]])
 
 
 def _print_remains(run: Invocation, report: SearchReport) -> None:
@@ -545,11 +370,118 @@ def _reason(dropped: DroppedCandidate) -> str:
     return dropped.why if named else f"{dropped.stage}: {dropped.why}"
 
 
-_HITS: list[Column[SearchHit]] = [
-    Column("score", lambda hit: hit.score, "number"),
-    Column("id", lambda hit: hit.fact.id, "id"),
-    Column("scope", lambda hit: hit.fact.home, names="scope"),
-    Column("when", lambda hit: hit.fact.recent_at, "time"),
-    Column("unconfirmed", lambda hit: hit.fact.unconfirmed or None),
-    Column("content", lambda hit: hit.fact.content, "text"),
+# -- stages --------------------------------------------------------------------------------------
+
+#: Figures with a column of their own, or shown for the whole search.
+_SHOWN_ELSEWHERE = frozenset(
+    {"rank", "score", "threshold", "normalized", "passed", "recipe", "semantic_weight", "parts"}
+)
+
+
+def print_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print a table of the stages: rank, score, threshold and other figures."""
+    run.out.listing(list(explain.items()), _STAGES, empty="no stages")
+    for stage, said in explain.items():
+        if _is_long(said):
+            run.out.paragraph(f"{stage}: ", _sum(said))
+
+
+def _is_long(said: Mapping[str, Any]) -> bool:
+    """Return whether a sum does not fit into its column on 80 columns."""
+    return len(said.get("parts", {})) > 2
+
+
+def _sum(said: Mapping[str, Any]) -> str:
+    parts = said.get("parts", {})
+    return " + ".join(f"{name} {_figures(value)}" for name, value in parts.items())
+
+
+def _rest(row: tuple[str, Mapping[str, Any]]) -> str:
+    """Format the figures that have no column: sums, then names with values."""
+    said = row[1]
+    rest = {name: value for name, value in said.items() if name not in _SHOWN_ELSEWHERE}
+    parts = (
+        "below the threshold" if said.get("passed") is False and said.get("threshold") else "",
+        "scored afterwards" if rest.pop("completed", False) else "",
+        "" if _is_long(said) else _sum(said),
+        _figures(rest),
+    )
+    return ", ".join(filter(None, parts))
+
+
+_STAGES: list[Column[tuple[str, Mapping[str, Any]]]] = [
+    Column("stage", lambda row: row[0]),
+    Column("rank", lambda row: row[1].get("rank"), "number"),
+    Column("score", lambda row: row[1].get("score"), "number"),
+    Column("threshold", lambda row: row[1].get("threshold"), "number"),
+    Column("normalized", lambda row: row[1].get("normalized"), "number"),
+    Column("details", _rest, "text"),
 ]
+
+
+def _figures(said: object) -> str:
+    """Format figures on one line."""
+    match said:
+        case Mapping():
+            return ", ".join(
+                f"{name} ({_figures(value)})"
+                if isinstance(value, Mapping)
+                else f"{name} {_figures(value)}"
+                for name, value in said.items()
+                if value is not None
+            )
+        case list() | tuple():
+            return " ".join(map(_figures, said))
+        case _:
+            return cell(said)
+
+
+# -- why not -------------------------------------------------------------------------------------
+
+#: Stages in the table of lists.
+_LISTS = frozenset({"semantic", "text", "source"})
+_PLACES: list[Column[ListPlace]] = [
+    Column("list", lambda place: place.name),
+    Column("rank", lambda place: place.rank, "number"),
+    Column("depth", lambda place: place.depth, "number"),
+    Column("score", lambda place: place.score, "number"),
+    Column("threshold", lambda place: place.floor, "number"),
+]
+
+
+def _show_why_not(run: Invocation, answer: WhyNot, agent: Agent) -> None:
+    """Print why a search with this agent does not return a fact."""
+    home, why, advice = answer.fact.home, answer.why, answer.advice
+    labels = run.service.scopes.labels([home])
+    if answer.stage == "scope":  # by names, not IDs
+        why = f"in {labels.full(home)}, which is not searched"
+        advice = _scope_advice(home, labels, agent)
+    run.out.fields(
+        [
+            ("fact", unique_beginnings([answer.fact.id])[answer.fact.id]),
+            ("content", answer.fact.content),
+            ("scope", labels.within_agent(home)),
+            ("in scope", answer.in_scope),
+            ("vector", answer.vector),
+            ("recipe", answer.recipe),
+        ]
+    )
+    if answer.lists:
+        run.out.line()
+        run.out.listing(answer.lists, _PLACES)
+    stages = {name: said for name, said in answer.explain.items() if name not in _LISTS}
+    if stages:
+        run.out.line()
+        print_stages(run, stages)
+    run.out.line()
+    title = "found" if answer.stage == "found" else f"dropped at {answer.stage}"
+    run.out.fields([(title, why), ("fix", advice)])
+
+
+def _scope_advice(scope: Scope, labels: Mapping[str, str], agent: Agent) -> str:
+    """Return the options of a search that includes the scope."""
+    option = {"user": "--user", "group": "--group", "shard": "--shard"}.get(scope.kind.value)
+    words = ["--agent", labels[scope.agent_id]] if scope.agent_id != agent.id else []
+    words += [option, labels[scope.owner]] if option and scope.owner else []
+    include = f"include {scope.kind.value} in --scope, or omit --scope"
+    return f"add {shlex.join(words)}; {include}" if words else include

@@ -6,18 +6,17 @@ import io
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_agent
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_json
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import ConfigError, UsageError
-from edenmem.settings.installation import install_hint
+from edenmem.settings.installation import install_hint, own_command
 from edenmem.settings.paths import has_password, user_config_file
 
 if TYPE_CHECKING:
@@ -75,36 +74,43 @@ def mcp(
     edenmem mcp config claude --agent mira --user lena --write
     """
     run = invocation(ctx)
-    address = _parse_address(host, port, http=http)
+    if not http and (host is not None or port is not None):
+        raise UsageError("--host and --port need --http")
     if session and http:
         raise UsageError("--session and --http exclude each other: HTTP serves many sessions")
-    given: list[str] = []
-    for name, value in {"--agent": agent, "--user": user, "--session": session}.items():
-        given += [name, value] if value else []
+    host, port = host or _HOST, _PORT if port is None else port
+    named = {"--agent": agent, "--user": user, "--session": session}
+    given = [word for option, name in named.items() if name for word in (option, name)]
     given += ["--write"] if write else []
     if words:
         client = _parse_client(words)
-        _check_names(run, agent, user, session)
-        if address:
-            _print_http_config(client, address)
-            _note_server(run, given, address)
+        for name, find in zip(
+            named.values(),
+            (run.resolver.agent, run.resolver.user, run.resolver.session),
+            strict=True,
+        ):
+            if name:  # checked now instead of when a client starts the server
+                find(name)
+        if http:
+            _print_http_config(run, client, given, host, port)
         else:
             _print_config(run, client, given)
         return
     if run.out.is_data:
         raise UsageError("--format does not apply: stdout carries the protocol")
     run.refuse_output_file("stdout carries the protocol")
-    _check_installed(http=http)
+    if find_spec("mcp") is None:
+        raise ConfigError("the MCP server is not installed", hint=install_hint("mcp"))
+    if http and not all(map(find_spec, ("fastapi", "httpx", "prometheus_client"))):
+        raise ConfigError("--http needs the server", hint=install_hint("mcp", "server"))
     if write:
         run.must_write("edenmem mcp --write")
-    chosen = choose_agent(run, agent)
+    chosen = options.choose_agent(run, agent)
     user_id = run.resolver.user(user).id if user else None
     session_id = run.resolver.session(session).id if session else None
-
-    if address:
-        _serve_http(run, address, agent_id=chosen.id, user_id=user_id, write=write)
+    if http:
+        _serve_http(run, host, port, agent_id=chosen.id, user_id=user_id, write=write)
         return
-
     if sys.stdin.isatty():
         command = shlex.join(["edenmem", "mcp", "config", "claude", *given])
         run.out.note(f"serving MCP on stdio; to configure a client: {command}")
@@ -122,28 +128,15 @@ def mcp(
     run.serve(work, llm=write)
 
 
-class _Address(NamedTuple):
-    """Address of a server."""
-
-    host: str
-    port: int
-
-
-def _parse_address(host: str | None, port: int | None, *, http: bool) -> _Address | None:
-    if not http and (host is not None or port is not None):
-        raise UsageError("--host and --port need --http")
-    return _Address(host or _HOST, _PORT if port is None else port) if http else None
-
-
 def _serve_http(
-    run: Invocation, address: _Address, *, agent_id: str, user_id: str | None, write: bool
+    run: Invocation, host: str, port: int, *, agent_id: str, user_id: str | None, write: bool
 ) -> None:
     from edenmem.mcp.http import create_app
     from edenmem.server import process
     from edenmem.server.access import is_loopback
     from edenmem.server.limits import MCP
 
-    listener = process.open_socket(address.host, address.port)
+    listener = process.open_socket(host, port)
 
     async def work(service: MemoryService) -> None:
         application = create_app(
@@ -165,62 +158,7 @@ def _serve_http(
         run.serve(work, llm=write)
 
 
-def _check_names(run: Invocation, agent: str | None, user: str | None, session: str | None) -> None:
-    """Check names now instead of when a client starts the server."""
-    if agent:
-        run.resolver.agent(agent)
-    if user:
-        run.resolver.user(user)
-    if session:
-        run.resolver.session(session)
-
-
-def _check_installed(*, http: bool) -> None:
-    from importlib.util import find_spec
-
-    if find_spec("mcp") is None:
-        raise ConfigError("the MCP server is not installed", hint=install_hint("mcp"))
-    if http and not all(map(find_spec, ("fastapi", "httpx", "prometheus_client"))):
-        raise ConfigError("--http needs the server", hint=install_hint("mcp", "server"))
-
-
 # -- config ----------------------------------------------------------------------------------------
-
-
-def _print_config(run: Invocation, client: Client, options: Sequence[str]) -> None:
-    """Print the configuration of a client with its own folder and environment."""
-    from edenmem.mcp.client_config import stdio_config
-
-    command = [*_own_command(), *_store_options(run), "mcp"]
-    if "--agent" not in options:  # a client cannot ask which one
-        only = choose_agent(run, None)
-        command += ["--agent", only.username or only.id]
-    command += options
-    sys.stdout.write(to_json(stdio_config(client, command), indent=2) + "\n")
-    _note_environment(run)
-
-
-def _print_http_config(client: Client, address: _Address) -> None:
-    """Print the configuration of a client for a running server."""
-    from edenmem.mcp.client_config import http_config
-
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    is_local = address.host in ("127.0.0.1", "::1", "localhost")
-    config = http_config(
-        client,
-        f"http://{host}:{address.port}/mcp",
-        token_variable="" if is_local else "EDENMEM_TOKEN",
-    )
-    sys.stdout.write(to_json(config, indent=2) + "\n")
-
-
-def _note_server(run: Invocation, options: Sequence[str], address: _Address) -> None:
-    """Print the command that starts the server."""
-    host = [] if address.host == _HOST else ["--host", address.host]
-    port = [] if address.port == _PORT else ["--port", str(address.port)]
-    store = [] if has_password(run.settings.store.uri) else _store_options(run)
-    command = ["edenmem", *store, "mcp", *options, "--http", *host, *port]
-    run.out.note(f"start the server with: {shlex.join(command)}")
 
 
 def _parse_client(words: Sequence[str]) -> Client:
@@ -230,9 +168,8 @@ def _parse_client(words: Sequence[str]) -> Client:
         raise UsageError(
             f"unknown argument: {words[0]!r}", hint="did you mean 'edenmem mcp config CLIENT'?"
         )
-    named = words[1].lower() if len(words) == 2 else ""
     for client in CLIENTS:
-        if client == named:
+        if [word.lower() for word in words[1:]] == [client]:
             return client
     clients = f"one of: {', '.join(CLIENTS)}"
     if len(words) == 1:
@@ -240,14 +177,46 @@ def _parse_client(words: Sequence[str]) -> Client:
     raise UsageError(f"no such client: {' '.join(words[1:])!r}", hint=clients)
 
 
-def _own_command() -> list[str]:
-    """Return the command that starts edenmem from any folder."""
-    script = Path(sys.executable).with_name("edenmem")
-    return [str(script)] if script.is_file() else [sys.executable, "-m", "edenmem"]
+def _print_config(run: Invocation, client: Client, extra: Sequence[str]) -> None:
+    """Print the configuration of a client with its own folder and environment."""
+    from edenmem.mcp.client_config import stdio_config
+
+    command = [*own_command(), *_store_options(run), "mcp"]
+    if "--agent" not in extra:  # a client cannot ask which one
+        only = options.choose_agent(run, None)
+        command += ["--agent", only.username or only.id]
+    sys.stdout.write(to_json(stdio_config(client, [*command, *extra]), indent=2) + "\n")
+    origins = {key: origin for key, origin in run.loaded.origins.items() if key != "store.uri"}
+    named = sorted({origin for origin in origins.values() if origin.isupper()})
+    if named:
+        run.out.note(f"set in this shell, but not for the client: {', '.join(named)}")
+
+
+def _print_http_config(
+    run: Invocation, client: Client, extra: Sequence[str], host: str, port: int
+) -> None:
+    """Print the configuration of a client for a running server, and the command that starts it."""
+    from edenmem.mcp.client_config import http_config
+
+    is_local = host in ("127.0.0.1", "::1", "localhost")
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+    config = http_config(client, url, token_variable="" if is_local else "EDENMEM_TOKEN")
+    sys.stdout.write(to_json(config, indent=2) + "\n")
+    address = [] if host == _HOST else ["--host", host]
+    address += [] if port == _PORT else ["--port", str(port)]
+    store = [] if has_password(run.settings.store.uri) else _store_options(run)
+    command = ["edenmem", *store, "mcp", *extra, "--http", *address]
+    run.out.note(f"start the server with: {shlex.join(command)}")
 
 
 def _store_options(run: Invocation) -> list[str]:
-    """Return the options for the same store and settings in any folder."""
+    """Return the options for the same store and settings in any folder.
+
+    Raises:
+        UsageError: The URI contains a password, which the configuration would expose.
+    """
+    from edenmem.engine.factory import store_uri
+
     given = []
     own = user_config_file()
     files = [file.absolute() for file in run.loaded.files if file.absolute() != own]
@@ -262,24 +231,10 @@ def _store_options(run: Invocation) -> list[str]:
     origin = run.loaded.origins.get("store.uri", "default")
     if any(origin.startswith(str(file)) for file in run.loaded.files):
         return given
-    return [*given, "--uri", _absolute_uri(run)]
-
-
-def _absolute_uri(run: Invocation) -> str:
-    from edenmem.engine.factory import store_uri
-
     uri = store_uri(run.settings)
     if has_password(uri):
         raise UsageError(
             "the store URI contains a password, which the configuration would expose",
             hint="put the URI into a private configuration file and pass it with --config",
         )
-    return uri
-
-
-def _note_environment(run: Invocation) -> None:
-    """Print the environment variables that a client has to set as well."""
-    origins = {key: origin for key, origin in run.loaded.origins.items() if key != "store.uri"}
-    named = sorted({origin for origin in origins.values() if origin.isupper()})
-    if named:
-        run.out.note(f"set in this shell, but not for the client: {', '.join(named)}")
+    return [*given, "--uri", uri]

@@ -1,19 +1,25 @@
-"""``edenmem serve``: the HTTP server."""
+"""``edenmem serve|token``: the HTTP server, and its access tokens."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import agent_name
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.tables import Column
 from edenmem.engine.runtime.runtime import no_llm
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, NotFoundError, WriteRefused
+from edenmem.models.access import AccessToken
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, utc_now
 from edenmem.settings.installation import install_hint
@@ -70,33 +76,29 @@ def serve(
     run.refuse_output_file("the server does not end")
     if not all(map(find_spec, ("fastapi", "httpx", "prometheus_client", "uvicorn"))):
         raise ConfigError("the server is not installed", hint=install_hint("server"))
-    given = {
-        "server.agent": agent,
-        "server.user": user,
-        "server.host": host,
-        "server.port": port,
-        "server.upstream_url": upstream,
-        "server.store_chats": "false" if no_store else None,
-        **_formation_model(run, upstream, model),
-    }
-    if chosen := {key: str(value) for key, value in given.items() if value is not None}:
-        run.override(chosen, _OPTION_OF)
+    models: dict[str, str | None] = {}
+    if model is not None:
+        from edenmem.server.proxy.upstream import OLLAMA
+
+        llm, url = run.settings.llm, upstream or run.settings.server.upstream_url
+        models = dict.fromkeys(("llm.fast_model", "llm.slow_model", "llm.premium_model"), model)
+        if not (llm.base_url or (llm.api_key and not url)):
+            models["llm.base_url"] = url or OLLAMA
+    run.override(
+        {
+            "server.agent": ("--agent", agent),
+            "server.user": ("--user", user),
+            "server.host": ("--host", host),
+            "server.port": ("--port", port),
+            "server.upstream_url": ("--upstream", upstream),
+            "server.store_chats": ("--no-store", "false" if no_store else None),
+            **{
+                key: ("--upstream" if key == "llm.base_url" else "--model", value)
+                for key, value in models.items()
+            },
+        }
+    )
     _serve(run)
-
-
-#: The option of each setting that it overrides.
-_OPTION_OF = {
-    "server.agent": "--agent",
-    "server.user": "--user",
-    "server.host": "--host",
-    "server.port": "--port",
-    "server.upstream_url": "--upstream",
-    "server.store_chats": "--no-store",
-    "llm.fast_model": "--model",
-    "llm.slow_model": "--model",
-    "llm.premium_model": "--model",
-    "llm.base_url": "--upstream",
-}
 
 
 def _serve(run: Invocation) -> None:
@@ -108,10 +110,18 @@ def _serve(run: Invocation) -> None:
     settings = run.settings.server
     if run.settings.store.read_only and settings.store_chats:
         raise WriteRefused("'edenmem serve' stores chats; use --no-store for a read-only store")
-    _prepare_store(run)
-    chosen = _agent(run, settings.agent) if settings.agent else None
+    setup = run.service.setup
+    if not setup.is_made:  # 'edenmem init' creates the store on a server
+        if not setup.is_embedded:
+            raise NotFoundError("the store does not exist", hint="create it with 'edenmem init'")
+        setup.make()
+        run.out.note(f"created the store: {setup.location}")
+    chosen = None
+    if settings.agent:
+        _add_missing(run, run.resolver.agent, Agent, settings.agent)
+        chosen = run.resolver.agent(settings.agent)
     if settings.user:
-        _add_user(run, settings.user)
+        _add_missing(run, run.resolver.user, User, settings.user)
     listener = process.open_socket(settings.host, settings.port)
     url = process.url_of(listener)
     is_local = is_loopback(listener.getsockname()[0])
@@ -155,63 +165,170 @@ def _serve(run: Invocation) -> None:
         run.serve(work, llm=True)
 
 
-def _formation_model(
-    run: Invocation, upstream: str | None, model: str | None
-) -> dict[str, str | None]:
-    """Return the settings for forming memory with a model of the upstream."""
-    if model is None:
-        return {}
-    from edenmem.server.proxy.upstream import OLLAMA
-
-    settings = run.settings
-    url = upstream or settings.server.upstream_url
-    models = dict.fromkeys(("llm.fast_model", "llm.slow_model", "llm.premium_model"), model)
-    if settings.llm.base_url or (settings.llm.api_key and not url):
-        return {**models}
-    return {**models, "llm.base_url": url or OLLAMA}
-
-
-def _prepare_store(run: Invocation) -> None:
-    """Create a missing SQLite store; 'edenmem init' creates one on a server."""
-    setup = run.service.setup
-    if setup.is_made:
-        return
-    if not run.service.setup.is_embedded:
-        raise NotFoundError("the store does not exist", hint="create it with 'edenmem init'")
-    setup.make()
-    run.out.note(f"created the store: {setup.location}")
-
-
-def _agent(run: Invocation, name: str) -> Agent:
-    """Return the agent, adding a missing one to a SQLite store."""
+def _add_missing(
+    run: Invocation, find: Callable[[str], object], kind: type[Agent | User], name: str
+) -> None:
+    """Add a missing agent, with its memory enabled, or user to a SQLite store."""
     try:
-        return run.resolver.agent(name)
+        find(name)
     except NotFoundError:
         if not run.service.setup.is_embedded or run.settings.store.read_only:
             raise
-    agent = Agent(
-        id=derived_id("agent", name),
-        username=options.parse_username(name),
-        user_memory_enabled=True,
-        agent_memory_enabled=True,
-        created_at=utc_now(),
+        what = kind.__name__.lower()
+        username, now = options.parse_username(name), utc_now()
+        account: Agent | User = User(id=derived_id(what, name), username=username, created_at=now)
+        if kind is Agent:
+            account = Agent(
+                id=account.id,
+                username=username,
+                user_memory_enabled=True,
+                agent_memory_enabled=True,
+                created_at=now,
+            )
+        if run.service.accounts.add(account):
+            run.out.note(f"added {what} {name}")
+
+
+# -- tokens --------------------------------------------------------------------------------------
+
+token_app = group("Create, list and revoke access tokens of the server.")
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
+
+
+@token_app.command("create", cls=Command)
+def create(
+    ctx: typer.Context,
+    name: _Name,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent",
+            "-a",
+            metavar="AGENT",
+            help="Agent that the token gives access to: username, ID, or ID prefix (repeatable).",
+        ),
+    ] = None,
+    user: options.User = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Allow writing; otherwise read-only.")
+    ] = False,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires", metavar="TIME", help="Lifetime: 12h, 90d, 1y.  [default: unlimited]"
+        ),
+    ] = None,
+) -> None:
+    """Create an access token for agents and, with --user, for one user.
+
+    Without --user, the token gives access to the memory of every user of the agents. The token is
+    shown once and stored as a hash. Its name is the author of its changes in history and log.
+
+    \b
+    edenmem token create website --agent mira --expires 90d
+    edenmem token create lena-phone --agent mira --user lena --write
+    """
+    run = invocation(ctx)
+    run.must_write("token create")
+    agents = [options.choose_agent(run, given) for given in agent or (None,)]
+    user_id = run.resolver.user_id(user) if user else None
+    token, secret = run.service.tokens.create(
+        name,
+        agents=[each.id for each in agents],
+        user_id=user_id,
+        can_write=write,
+        expires_at=utc_now() + options.parse_duration(expires, "--expires") if expires else None,
     )
-    if run.service.accounts.add(agent):
-        run.out.note(f"added agent {name}")
-    return run.resolver.agent(name)
+    run.out.record(
+        token,
+        [
+            ("token", secret),
+            ("name", token.name),
+            ("agents", [each.username for each in agents]),
+            ("user", _user_name(run, token.user_id)),
+            ("access", _access(token)),
+            ("expires", token.expires_at),
+        ],
+        data=lambda each: {"token": secret, **_data(each)},
+    )
+    run.out.note("copy the token now: only its hash is stored")
 
 
-def _add_user(run: Invocation, name: str) -> None:
-    """Add a missing user to a SQLite store."""
-    try:
-        run.resolver.user(name)
-    except NotFoundError:
-        if not run.service.setup.is_embedded or run.settings.store.read_only:
-            raise
-        user = User(
-            id=derived_id("user", name),
-            username=options.parse_username(name),
-            created_at=utc_now(),
-        )
-        if run.service.accounts.add(user):
-            run.out.note(f"added user {name}")
+@token_app.command("list", cls=Command)
+def list_tokens(ctx: typer.Context) -> None:
+    """List tokens with their access and their last use, to the hour.
+
+    \b
+    edenmem token list
+    """
+    run = invocation(ctx)
+    now = utc_now()
+    columns = [
+        Column[AccessToken]("name", lambda each: each.name, "name"),
+        Column[AccessToken]("agents", lambda each: _agents(run, each), "text"),
+        Column[AccessToken]("user", lambda each: _user_name(run, each.user_id), "text"),
+        Column[AccessToken]("access", _access),
+        Column[AccessToken]("created", lambda each: each.created_at, "time"),
+        Column[AccessToken]("last used", lambda each: each.last_used_at, "time"),
+        Column[AccessToken](
+            "expires", lambda each: "expired" if each.has_expired(now) else each.expires_at, "time"
+        ),
+    ]
+    run.out.listing(
+        run.service.tokens.list_all(),
+        columns,
+        data=_data,
+        empty="no tokens; create one with 'edenmem token create NAME --agent AGENT'",
+        header=[each for each in AccessToken.__struct_fields__ if each != "digest"],
+    )
+
+
+@token_app.command("revoke", cls=Command)
+def revoke(
+    ctx: typer.Context,
+    name: _Name,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Revoke a token immediately. Its name can be reused.
+
+    \b
+    edenmem token revoke website --dry-run
+    edenmem token revoke website --yes
+    """
+    run = invocation(ctx)
+    token = run.service.tokens.find(name)
+    if not dry_run:
+        run.confirm(f"Revoke the token {token.name!r}?", yes=yes)
+        token = run.service.tokens.revoke(name)
+    title = "would revoke" if dry_run else "revoked"
+    run.out.record(
+        token,
+        [
+            (title, token.name),
+            ("agents", _agents(run, token)),
+            ("user", _user_name(run, token.user_id)),
+            ("last used", token.last_used_at),
+        ],
+        data=_data,
+    )
+
+
+def _data(token: AccessToken) -> dict[str, Any]:
+    return {key: value for key, value in to_data(token).items() if key != "digest"}
+
+
+def _access(token: AccessToken) -> str:
+    return "read and write" if token.can_write else "read"
+
+
+def _agents(run: Invocation, token: AccessToken) -> list[str]:
+    return [agent_name(run, id) for id in token.agents]
+
+
+def _user_name(run: Invocation, user_id: str | None) -> str:
+    """Return the name of a token's user, their ID if they are gone, or "" for all users."""
+    if user_id is None:
+        return ""
+    return run.service.host.person(user_id).names.get(user_id, user_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,6 @@ import typer
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
-from edenmem.cli.terminal.output import Output
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import NotFoundError, StoreError, UsageError
@@ -54,24 +53,33 @@ def show(
 
     run = invocation(ctx)
     settings = list(effective(run.loaded))
-    _check_known(keys or (), [row[0] for row in settings])
+    known = [row[0] for row in settings]
+    for prefix in keys or ():
+        if not any(key.startswith(prefix) for key in known):
+            raise NotFoundError(
+                f"no such setting: {prefix!r}",
+                hint=suggest(prefix, known) or "'edenmem config show' lists all",
+            )
     numbers = cache(lambda: _numbers(run))
     rows = [
         _resolve(row, run, numbers)
         for row in settings
         if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
     ]
-    empty = "all settings have their default"
-    if not describe and len(rows) == 1 and not run.out.is_data:
-        run.out.fields([(column.title, column.value(rows[0])) for column in _COLUMNS])
-    elif not describe:
-        run.out.listing(rows, _COLUMNS, data=_data, empty=empty)
-    elif run.out.is_data or not rows:
-        run.out.listing(rows, _COLUMNS, data=_described_data, empty=empty)
-    else:
-        run.out.paged(lambda: _print_descriptions(run.out, rows))
+    if describe and not run.out.is_data and rows:
+        with run.out.paged():
+            for row in rows:
+                about = _described_data(row)
+                run.out.heading(f"{row[0]} = {_value(row) or '(not set)'}")
+                run.out.paragraph("  ", about["description"])
+                run.out.paragraph("  ", f"Accepts {about['accepts']}. Set by: {row[2]}.")
         if not keys:
             run.out.note("for fewer settings: 'edenmem config show --describe KEY'")
+    elif len(rows) == 1 and not run.out.is_data:
+        run.out.fields([(column.title, column.value(rows[0])) for column in _COLUMNS])
+    else:
+        data = _described_data if describe else _data
+        run.out.listing(rows, _COLUMNS, data=data, empty="all settings have their default")
 
 
 @app.command("set", cls=Command)
@@ -104,7 +112,12 @@ def set_(
     run = invocation(ctx)
     if unset and value is not None:
         raise UsageError("a value does not apply to --unset")
-    path = _file_to_change(run, here=here)
+    named = run.config or os.environ.get("EDENMEM_CONFIG")
+    if here and named:
+        raise UsageError(f"--here does not apply: the configuration file is {named}")
+    path = Path(FILE_NAME).absolute() if here else user_config_file()
+    if named:
+        path = Path(named).expanduser()
     new = None if unset else _read_value(key, value)
     previous, value_now = edit_setting(path, key, new, profile=run.profile)
     changed = {
@@ -128,15 +141,6 @@ def set_(
         run.out.note(f"warning: {origin} overrides this value")
 
 
-def _file_to_change(run: Invocation, *, here: bool) -> Path:
-    named = run.config or os.environ.get("EDENMEM_CONFIG")
-    if here and named:
-        raise UsageError(f"--here does not apply: the configuration file is {named}")
-    if named:
-        return Path(named).expanduser()
-    return Path(FILE_NAME).absolute() if here else user_config_file()
-
-
 def _read_value(key: str, value: str | None) -> str:
     """Return the value for a setting: from the command line, from stdin, or by asking.
 
@@ -153,20 +157,6 @@ def _read_value(key: str, value: str | None) -> str:
             hint="leave it out to be asked for it, or use - to read it from stdin",
         )
     return value
-
-
-def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
-    """Check that each prefix matches a setting.
-
-    Raises:
-        NotFoundError: A prefix matches none.
-    """
-    for prefix in given:
-        if not any(key.startswith(prefix) for key in known):
-            raise NotFoundError(
-                f"no such setting: {prefix!r}",
-                hint=suggest(prefix, known) or "'edenmem config show' lists all",
-            )
 
 
 def _resolve(row: _Row, run: Invocation, numbers: Callable[[], tuple[dict[str, Any], str]]) -> _Row:
@@ -223,14 +213,6 @@ def _described_data(row: _Row) -> dict[str, Any]:
         "accepts": accepted_values(key),
         "default": defaults()[key],
     }
-
-
-def _print_descriptions(out: Output, rows: Sequence[_Row]) -> None:
-    for row in rows:
-        about = _described_data(row)
-        out.heading(f"{row[0]} = {_value(row) or '(not set)'}")
-        out.paragraph("  ", about["description"])
-        out.paragraph("  ", f"Accepts {about['accepts']}. Set by: {row[2]}.")
 
 
 _COLUMNS: list[Column[_Row]] = [

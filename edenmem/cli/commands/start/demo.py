@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.tables import style
-from edenmem.errors import ConflictError, ExitCode, NotFoundError, ProviderError
+from edenmem.errors import ConflictError, NotFoundError, ProviderError
 from edenmem.text import printable
 
 if TYPE_CHECKING:
@@ -27,17 +24,8 @@ _PLACES = ("_examples/community", "../examples/community")
 _AGENT = "mira"
 _QUERY = "what does the insurance cost?"
 _CORRECTION = "Insurance of the Lantern Walk 2026 costs 830 euros with Nordkust Mutual."
-_SESSION = "tomas-klangwerk"
 #: Width of the left column.
 _MARGIN = 11
-
-
-class _Story(NamedTuple):
-    conversations: int
-    facts: int
-    reflections: int
-    texts: int
-    failed: int
 
 
 def demo(
@@ -53,10 +41,6 @@ def demo(
     live: Annotated[
         bool, typer.Option("--live", help="Use the configured model instead of scripted answers.")
     ] = False,
-    xml: Annotated[
-        bool, typer.Option("--xml", help="Also print the context for an agent.")
-    ] = False,
-    remove: Annotated[bool, typer.Option("--rm", help="Remove the new file at the end.")] = False,
 ) -> None:
     """Form, find, explain, correct and undo a memory in an example.
 
@@ -73,31 +57,23 @@ def demo(
     example = example_folder()
     file = _new_file(folder)
     run.move_to(f"sqlite:///{file}")
-    if not live:
-        run.override(_offline(run, example))
-    try:
-        run.service.setup.make()
-        with (example / "sessions.jsonl").open("rb") as lines:
-            run.service.sessions.import_lines(lines, add_missing=True)
-        failed = run.serve(lambda service: _tell(run, service, xml=xml), llm=True)
-    finally:
-        if remove:
-            run.close()
-            _remove(file)
-    _print_next(run, file, removed=remove)
-    if failed:
-        raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-def _offline(run: Invocation, example: Path) -> dict[str, str]:
-    """Return the settings that call no endpoint."""
-    embeds = run.settings.embedding.provider != "none"
-    return {
-        "llm.provider": "replay",
-        "llm.replay": str(example / "answers.jsonl"),
-        "embedding.provider": "local" if embeds else "none",
-        "search.rerank_url": "",
-    }
+    if not live:  # call no endpoint
+        embeds = run.settings.embedding.provider != "none"
+        values = {
+            "llm.provider": "replay",
+            "llm.replay": str(example / "answers.jsonl"),
+            "embedding.provider": "local" if embeds else "none",
+            "search.rerank_url": "",
+        }
+        run.override({key: ("the demo", value) for key, value in values.items()})
+    run.service.setup.make()
+    with (example / "sessions.jsonl").open("rb") as lines:
+        run.service.sessions.import_lines(lines, add_missing=True)
+    failed = run.serve(lambda service: _tell(run, service), llm=True)
+    uri = shlex.quote(f"sqlite:///{file}")
+    _print(run, "Your turn", f"edenmem scope list --uri {uri}", command=True)
+    _print(run, "", "edenmem help tour", command=True)
+    end_if(failed)
 
 
 def example_folder() -> Path:
@@ -125,22 +101,25 @@ def _new_file(folder: str | None) -> Path:
     return file
 
 
-def _remove(file: Path) -> None:
-    """Remove the new store, and its folder if that is empty."""
-    for each in file.parent.glob(f"{file.name}*"):  # including SQLite's write-ahead log
-        each.unlink()
-    with contextlib.suppress(OSError):
-        file.parent.rmdir()
-
-
-async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
-    """Run all steps, and return whether a formation or consolidation failed."""
-    story = await _form(run, service)
+async def _tell(run: Invocation, service: MemoryService) -> int:
+    """Run all steps, and return the number of failed formations and consolidations."""
+    # Oldest first, as later sessions correct earlier ones.
+    sessions = list(run.service.host.sessions())[::-1]
+    formed = []
+    with show_progress(run.out) as progress:
+        for number, session in enumerate(sessions, 1):
+            progress.say("forming memory", number, len(sessions))
+            formed += await service.form_memories(session.id, consolidate=False)
+        progress.say("consolidating")
+        written = await service.consolidate_all()
+    facts = sum(report.facts_added for report in formed)
+    reflections = sum(sum(report.reflections.values()) for report in formed)
+    texts = sum(report.outcome == "written" for report in written)
     _print(
         run,
         "Formed",
-        f"{story.conversations} conversations became {story.facts} facts, "
-        f"{story.reflections} reflections and {story.texts} texts",
+        f"{len(sessions)} conversations became {facts} facts, {reflections} reflections and"
+        f" {texts} texts",
     )
     agent = run.resolver.agent(_AGENT).id
     found = await service.search([_QUERY], agent_id=agent, top_k=1)
@@ -165,30 +144,8 @@ async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
     await service.undo.make_vectors(run.service.undo.missing)
     _print(run, "Undone", f"edenmem undo {entry}", command=True)
     _print_words(run, run.service.memory.find_fact(fact.id).content)
-    if xml:
-        session = run.resolver.session(_SESSION)
-        run.out.document((await service.assemble_context(session.id, told=False)).xml)
-    return bool(story.failed)
-
-
-async def _form(run: Invocation, service: MemoryService) -> _Story:
-    """Form and consolidate all sessions, oldest first, as later ones correct earlier ones."""
-    sessions = list(run.service.host.sessions())[::-1]
-    formed = []
-    with show_progress(run.out) as progress:
-        for number, session in enumerate(sessions, 1):
-            progress.say("forming memory", number, len(sessions))
-            formed += await service.form_memories(session.id, consolidate=False)
-        progress.say("consolidating")
-        written = await service.consolidate_all()
-    return _Story(
-        conversations=len(sessions),
-        facts=sum(report.facts_added for report in formed),
-        reflections=sum(sum(report.reflections.values()) for report in formed),
-        texts=sum(report.outcome == "written" for report in written),
-        failed=[report.outcome for report in formed].count("failed")
-        + [report.outcome for report in written].count("failed"),
-    )
+    outcomes = [*(report.outcome for report in formed), *(report.outcome for report in written)]
+    return outcomes.count("failed")
 
 
 def _print_why(run: Invocation, why: FactWhy) -> None:
@@ -206,19 +163,9 @@ def _print_why(run: Invocation, why: FactWhy) -> None:
 
 def _print(run: Invocation, word: str, text: str, *, command: bool = False) -> None:
     """Print one step: its label, and a description or the command for it."""
-    colored = run.out.is_colored(sys.stdout)
-    words = style(printable(text), "36", colored) if command else printable(text)
-    run.out.line(style(word.ljust(_MARGIN), "1", colored) + words)
+    words = run.out.style(printable(text), "36") if command else printable(text)
+    run.out.line(run.out.style(word.ljust(_MARGIN), "1") + words)
 
 
 def _print_words(run: Invocation, text: str) -> None:
     run.out.paragraph(" " * (_MARGIN + 2), text)
-
-
-def _print_next(run: Invocation, file: Path, *, removed: bool) -> None:
-    if removed:
-        _print(run, "Removed", str(file))
-        return
-    uri = shlex.quote(f"sqlite:///{file}")
-    _print(run, "Your turn", f"edenmem scope list --uri {uri}", command=True)
-    _print(run, "", "edenmem help tour", command=True)

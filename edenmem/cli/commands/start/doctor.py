@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.tables import Column, style
-from edenmem.cli.terminal.times import parse_duration
+from edenmem.cli.terminal.tables import Column
 from edenmem.engine.doctor.report import (
     CATALOG,
     Check,
@@ -26,15 +23,13 @@ from edenmem.engine.doctor.report import (
     FixReport,
     Repair,
     State,
+    select_checks,
 )
-from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
+from edenmem.engine.indexes.atlas_trial import CheckStep
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.integrity import Finding
 from edenmem.settings.paths import is_mongodb
 from edenmem.text import many, one_line
-
-if TYPE_CHECKING:
-    from edenmem.engine.doctor.report import DoctorReport
 
 
 def doctor(
@@ -91,91 +86,54 @@ def doctor(
     if atlas and (check or agent or online or fix or listed):
         raise UsageError("--atlas excludes all other checks")
     if listed:
-        from edenmem.cli.commands.start.doctor import print_catalog
-
-        print_catalog(run)
+        checks = list(CATALOG.values())
+        run.out.listing(checks, _CHECKS, data=lambda each: each._asdict())
     elif atlas:
-        _try_atlas(run, parse_duration(timeout, "--timeout").total_seconds(), yes=yes)
+        seconds = options.parse_duration(timeout, "--timeout").total_seconds()
+        _try_atlas(run, seconds, yes=yes)
     else:
-        _examine(run, check or [], agent, online=online, fix=fix, dry_run=dry_run, yes=yes)
+        agent_id = options.agent_id_of(run, agent)
+        _examine(run, check or [], agent_id, online=online, fix=fix, dry_run=dry_run, yes=yes)
 
 
 def _examine(
     run: Invocation,
     names: list[str],
-    agent: str | None,
+    agent_id: str | None,
     *,
     online: bool,
     fix: bool,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    from edenmem.cli.commands.start.doctor import (
-        print_health,
-        print_plan,
-        print_repairs,
-    )
-    from edenmem.engine.doctor.report import select_checks
-
-    checks = select_checks(names)
-    agent_id = agent_id_of(run, agent)
+    """Check the store, and with ``fix`` repair it; exit with 1 or 5 unless it is well."""
     with (
         show_progress(run.out) as progress,
         run.service.doctor.open(
-            checks, agent_id=agent_id, files=run.loaded.files, progress=progress.say
+            select_checks(names), agent_id=agent_id, files=run.loaded.files, progress=progress.say
         ) as visit,
     ):
         report = visit.examine(online=online)
         plan = visit.plan(report)
         progress.pause()
         if fix and plan.repairs:
-            print_plan(run, plan)
+            _print_plan(run, plan)
             if dry_run or not confirm("Repair this?", yes=yes):
                 if run.out.is_data:
-                    print_health(run, report, detailed=bool(names), repairs=plan)
+                    _print_health(run, report, detailed=bool(names), repairs=plan)
                 run.out.note("nothing was changed")
-                raise typer.Exit(_code(report))
-            done = visit.repair(plan)
-            report = visit.examine_again(report, done)
-            progress.pause()
-            print_repairs(run, done)
-            print_health(run, report, detailed=bool(names), repairs=done)
+            else:
+                done = visit.repair(plan)
+                report = visit.examine_again(report, done)
+                progress.pause()
+                _print_repairs(run, done)
+                _print_health(run, report, detailed=bool(names), repairs=done)
         else:
-            print_health(run, report, detailed=bool(names))
+            _print_health(run, report, detailed=bool(names))
             if fix and not report.is_well:
                 run.out.note("--fix repairs none of these")
-    if code := _code(report):
-        raise typer.Exit(code)
-
-
-def _code(report: DoctorReport) -> ExitCode:
-    if not report.reachable:
-        return ExitCode.UNAVAILABLE
-    return ExitCode.OK if report.is_well else ExitCode.SOME_FAILED
-
-
-def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
-    from edenmem.cli.commands.start.doctor import print_atlas
-
-    if not is_mongodb(run.settings.store.uri):
-        raise UsageError(
-            "--atlas needs a MongoDB cluster: the configured store is SQLite",
-            hint="specify the cluster: edenmem doctor --atlas --uri URI",
-        )
-    location = run.service.setup.location
-    if not confirm(
-        f"Create a temporary collection and two search indexes in {location}?",
-        yes=yes,
-        can_look=False,
-    ):
-        run.out.note("nothing was tested")
-        return
-    report = run.service.doctor.try_atlas(
-        timeout=seconds, progress=lambda name: run.out.progress(f"testing: {name}")
-    )
-    print_atlas(run, report)
-    if not report.passed:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    end_if(not report.reachable, ExitCode.UNAVAILABLE)
+    end_if(not report.is_well)
 
 
 #: State → mark and color.
@@ -199,7 +157,7 @@ _OF_NOTES = 1
 # -- the report --------------------------------------------------------------------------------
 
 
-def print_health(
+def _print_health(
     run: Invocation,
     report: DoctorReport,
     *,
@@ -211,41 +169,39 @@ def print_health(
     ``detailed`` prints all examples of notes.
     """
     made = {repair.check: to_data(repair) for repair in repairs.repairs} if repairs else {}
-    run.out.report(
+    out, skipped = run.out, [each for each in report.checks if each.state is State.SKIPPED]
+    if out.data(
         report.ill if run.quiet else report.checks,
-        lambda: _show_health(run, report, detailed=detailed),
-        data=lambda check: to_data(check) | ({"repair": made.get(check.name)} if repairs else {}),
-    )
-
-
-def _show_health(run: Invocation, report: DoctorReport, *, detailed: bool) -> None:
-    if run.out.format is OutputFormat.MARKDOWN:
-        run.out.listing(report.ill if run.quiet else report.checks, _RESULTS)
+        lambda check: to_data(check) | ({"repair": made.get(check.name)} if repairs else {}),
+    ):
         return
-    skipped = [check for check in report.checks if check.state is State.SKIPPED]
-    shown = report.ill if run.quiet else [c for c in report.checks if c not in skipped]
-    label = _labels(run, shown) if report.reachable else str
+    if out.format is OutputFormat.MARKDOWN:
+        out.listing(report.ill if run.quiet else report.checks, _RESULTS)
+        return
+    shown = report.ill if run.quiet else [each for each in report.checks if each not in skipped]
+    label = _labels(run, shown) if report.reachable else lambda finding: ""
     for number, (group, checks) in enumerate(groupby(shown, key=lambda check: check.group)):
         if number:
-            run.out.line()
-        run.out.heading(group.capitalize())
+            out.line()
+        out.heading(group.capitalize())
         for check in checks:
             _print_check(run, check, label, detailed=detailed)
     if not run.quiet:
-        run.out.line()
+        out.line()
         if skipped:
-            run.out.paragraph(f"skipped {many(len(skipped), 'check')}: ", skipped[-1].remark)
-        run.out.line(run.out.advise(_summary(report)))
+            out.paragraph(f"skipped {many(len(skipped), 'check')}: ", skipped[-1].remark)
+        out.line(out.advise(_summary(report)))
 
 
-def _print_check(
-    run: Invocation, check: CheckResult, label: Callable[[Any], str], *, detailed: bool
-) -> None:
+Labeler = Callable[[Finding], str]
+
+
+def _print_check(run: Invocation, check: CheckResult, label: Labeler, *, detailed: bool) -> None:
     seen = f"{check.count:,} found" if check.count else check.remark or check.title
     is_provider = check.count == 1 and check.examples[0].target_type == "provider"
     if is_provider:
         seen = check.examples[0].detail
-    title = f"  {_mark(run, check.state)} {check.name.ljust(_NAME)}  "
+    title = f"  {run.out.style(*_MARKS[check.state])} {check.name.ljust(_NAME)}  "
     run.out.paragraph(title, seen, indent=_NAME + 6)
     if check.state in (State.OK, State.UNTESTED, State.SKIPPED):
         return
@@ -257,7 +213,7 @@ def _print_check(
 
 
 def _print_examples(
-    run: Invocation, examples: Sequence[Finding], count: int, label: Callable[[Any], str]
+    run: Invocation, examples: Sequence[Finding], count: int, label: Labeler
 ) -> None:
     for finding in examples:
         run.out.paragraph(f"{_INDENT}- ", f"{_target(finding, label(finding))}: {finding.detail}")
@@ -277,21 +233,12 @@ def _target(finding: Finding, owner: str) -> str:
     return f"{finding.target_type} {finding.target_id}" + (f" ({owner})" if owner else "")
 
 
-def _mark(run: Invocation, state: State) -> str:
-    sign, code = _MARKS[state]
-    return style(sign, code, run.out.is_colored(sys.stdout))
-
-
-def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Callable[[Any], str]:
+def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Labeler:
     """Return a function from a finding to the name of its owner."""
     examples = [finding for check in checks for finding in check.examples]
     scopes = [finding.scope for finding in examples if finding.scope is not None]
     called = run.service.scopes.labels(scopes)
-
-    def label(finding: Finding) -> str:
-        return called.full(finding.scope) if finding.scope is not None else ""
-
-    return label
+    return lambda finding: called.full(finding.scope) if finding.scope is not None else ""
 
 
 def _summary(report: DoctorReport) -> str:
@@ -321,7 +268,7 @@ _RESULTS: list[Column[CheckResult]] = [
 # -- repairs -----------------------------------------------------------------------------------
 
 
-def print_plan(run: Invocation, plan: FixReport) -> None:
+def _print_plan(run: Invocation, plan: FixReport) -> None:
     """Print planned repairs."""
     if run.out.is_data or run.quiet:
         return
@@ -332,7 +279,7 @@ def print_plan(run: Invocation, plan: FixReport) -> None:
         _print_examples(run, repair.examples, repair.found, label)
 
 
-def print_repairs(run: Invocation, done: FixReport) -> None:
+def _print_repairs(run: Invocation, done: FixReport) -> None:
     """Print completed repairs."""
     if run.out.is_data or run.quiet:
         return
@@ -351,7 +298,7 @@ def _print_repair(run: Invocation, repair: Repair, text: str) -> None:
     run.out.paragraph(f"  {repair.check.ljust(_NAME)}  ", text)
 
 
-# -- the catalog -----------------------------------------------------------------------------
+# -- the catalog, and the trial on Atlas ---------------------------------------------------------
 
 _CHECKS: list[Column[Check]] = [
     Column("check", lambda check: check.name, "name"),
@@ -362,13 +309,6 @@ _CHECKS: list[Column[Check]] = [
 ]
 
 
-def print_catalog(run: Invocation) -> None:
-    """Print the list of checks."""
-    run.out.listing(list(CATALOG.values()), _CHECKS, data=lambda check: {**check._asdict()})
-
-
-# -- the trial on Atlas ------------------------------------------------------------------------
-
 _STEPS: list[Column[CheckStep]] = [
     Column("test", lambda step: step.name),
     Column("outcome", lambda step: step.outcome),
@@ -377,21 +317,30 @@ _STEPS: list[Column[CheckStep]] = [
 ]
 
 
-def print_atlas(run: Invocation, report: AtlasReport) -> None:
-    """Print the tests of an Atlas cluster."""
-    run.out.report(
-        [report],
-        lambda: _show_atlas(run, report),
-        data=lambda one: {**to_data(one), "passed": one.passed},
+def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
+    """Test search on an Atlas cluster, and print the tests."""
+    if not is_mongodb(run.settings.store.uri):
+        raise UsageError(
+            "--atlas needs a MongoDB cluster: the configured store is SQLite",
+            hint="specify the cluster: edenmem doctor --atlas --uri URI",
+        )
+    run.confirm(
+        f"Create a temporary collection and two search indexes in {run.service.setup.location}?",
+        yes=yes,
+        can_look=False,
+        otherwise="nothing was tested",
     )
-
-
-def _show_atlas(run: Invocation, report: AtlasReport) -> None:
-    run.out.fields([("store", report.location), ("server", report.server_version)])
-    run.out.listing(report.steps, _STEPS)
-    failed = [step for step in report.steps if step.outcome == "failed"]
-    for step in failed:
-        run.out.paragraph(f"{step.name}: ", step.seen)
-    if not report.removed:
-        run.out.note(f"drop this temporary collection by hand: {report.collection}")
-    run.out.line(f"{many(len(failed), 'test')} failed" if failed else "all tests passed")
+    out = run.out
+    report = run.service.doctor.try_atlas(
+        timeout=seconds, progress=lambda name: out.progress(f"testing: {name}")
+    )
+    if not out.data([report], lambda one: to_data(one) | {"passed": one.passed}):
+        out.fields([("store", report.location), ("server", report.server_version)])
+        out.listing(report.steps, _STEPS)
+        failed = [step for step in report.steps if step.outcome == "failed"]
+        for step in failed:
+            out.paragraph(f"{step.name}: ", step.seen)
+        if not report.removed:
+            out.note(f"drop this temporary collection by hand: {report.collection}")
+        out.line(f"{many(len(failed), 'test')} failed" if failed else "all tests passed")
+    end_if(not report.passed)

@@ -13,7 +13,7 @@ import typer
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output, OutputFormat
-from edenmem.cli.terminal.tables import page, page_text, wrap_text
+from edenmem.cli.terminal.tables import page_text, wrap_text
 from edenmem.errors import NotFoundError
 
 _GUIDES = files("edenmem") / "docs"
@@ -51,7 +51,12 @@ def help(
     run = invocation(ctx)
     root: Any = ctx.find_root()
     if not topic:
-        _list_both(run.out, root)
+        guides = (
+            f"Guides: {', '.join(guide_names())}. Show one with 'edenmem help NAME', or with"
+            " 'edenmem help --guide NAME' if a command has the same name."
+        )
+        text = "\n".join([root.get_help(), "", *wrap_text(guides, run.out.width), ""])
+        (page_text if sys.stdout.isatty() else sys.stdout.write)(text)
         return
     help_text = None if guide else _command_help(root, topic)
     name = " ".join(topic)
@@ -80,19 +85,6 @@ def _command_help(root: Any, words: Sequence[str]) -> str | None:
             return None
         context = command.make_context(word, [], parent=context, resilient_parsing=True)
     return str(context.get_help())
-
-
-def _list_both(out: Output, root: Any) -> None:
-    """Print commands and guides, in a pager on a terminal."""
-    guides = (
-        f"Guides: {', '.join(guide_names())}. Show one with 'edenmem help NAME', or with"
-        " 'edenmem help --guide NAME' if a command has the same name."
-    )
-    text = "\n".join([root.get_help(), "", *wrap_text(guides, out.width)])
-    if not sys.stdout.isatty():
-        sys.stdout.write(f"{text}\n")
-        return
-    page_text(f"{text}\n", color=out.is_colored(sys.stdout))
 
 
 def _show_guide(out: Output, text: str, root: Any) -> None:
@@ -133,7 +125,9 @@ def _show_guide(out: Output, text: str, root: Any) -> None:
 
     color = out.is_colored(sys.stdout)
     console = Console(no_color=not color, width=min(out.width, 88), highlight=False)
-    page(console, Guide(_name_guides(text, root), hyperlinks=False))
+    with console.capture() as captured:
+        console.print(Guide(_name_guides(text, root), hyperlinks=False), crop=False)
+    page_text(captured.get())
 
 
 def _name_guides(text: str, root: Any) -> str:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.indexes.index import summarize_steps
-from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
+from edenmem.cli.terminal.prompts import ask_text, person_is_there
 from edenmem.errors import ConfigError, ConflictError, ProviderMisconfigured
 from edenmem.models.indexes import INDEX_STEP, Preparation
-
-if TYPE_CHECKING:
-    from edenmem.engine.service import MemoryService
+from edenmem.text import many
 
 
 def init(
@@ -43,7 +41,11 @@ def init(
 
     run = invocation(ctx)
     if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
-        _ask_where(run)
+        default = run.service.setup.location
+        what = "store (a SQLite file or a mongodb:// URI)"
+        answer = ask_text(what, "--uri", default=default)
+        if answer != default:
+            run.move_to(answer)
     setup = run.service.setup
     location, plan = setup.location, setup.plan()
     for note in plan.notes:
@@ -53,16 +55,21 @@ def init(
         _print_preparation(run, location, plan, made=None)
         return
     target = Path("edenmem.toml")
-    is_written = write_config and _is_written(target, store_uri(run.settings))
-    if plan.steps and not confirm(_question(plan, location), yes=yes, can_look=False):
-        run.out.note("nothing was created")
-        return
+    uri = store_uri(run.settings)
+    is_written = write_config and target.exists()
+    if is_written and _uri_in(target) != uri:
+        raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
+    if plan.steps:
+        question = _question(plan, location)
+        run.confirm(question, yes=yes, can_look=False, otherwise="nothing was created")
     made = setup.make()
     if is_written:
         run.out.note(f"file exists: {target.absolute()}")
     elif write_config:
-        _write(target, store_uri(run.settings))
+        _write(target, uri)
         made.append(str(target.absolute()))
+    if write_config:
+        run.uri = None  # the next commands need no --uri
     if setup.lacks_search_indexes():
         run.out.note("search needs its indexes: create them with 'edenmem index create'")
     _print_preparation(run, location, setup.plan(), made=made)
@@ -79,28 +86,26 @@ def _print_preparation(
     run: Invocation, location: str, plan: Preparation, *, made: list[str] | None
 ) -> None:
     """Print what was created, or would be (``made`` None), and then the warnings."""
-    steps = list(plan.steps) if made is None else made
-
+    out, steps = run.out, list(plan.steps) if made is None else made
     embeddings = run.service.embeddings.describe_destination()
-
-    def show() -> None:
-        run.out.safe(f"store: {location}")
-        run.out.safe(f"embeddings: {embeddings}")
+    data = {
+        "location": location,
+        "embeddings": embeddings,
+        "would_make" if made is None else "made": steps,
+        "warnings": list(plan.warnings),
+        "notes": list(plan.notes),
+    }
+    if not out.data([data], dict):
+        out.safe(f"store: {location}\nembeddings: {embeddings}")
         verb = "would create" if made is None else "created"
         for line in summarize_steps(steps):
-            run.out.paragraph("  ", f"{verb} {line}", indent=4)
+            out.paragraph("  ", f"{verb} {line}", indent=4)
         if any(INDEX_STEP in step for step in steps):
-            run.out.line("  (--format json names each index)")
+            out.line("  (--format json names each index)")
         if not steps:
-            run.out.line("  nothing to create")
-
-    key = "would_make" if made is None else "made"
-    notes = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
-    run.out.report(
-        [{"location": location, "embeddings": embeddings, key: steps, **notes}], show, data=dict
-    )
+            out.line("  nothing to create")
     for warning in plan.warnings:
-        run.out.note(warning)
+        out.note(warning)
 
 
 def _question(plan: Preparation, location: str) -> str:
@@ -109,7 +114,7 @@ def _question(plan: Preparation, location: str) -> str:
     if not count:
         return f"Create the store in {location}?"
     return (
-        f"Create {count} {'index' if count == 1 else 'indexes'} in {location}? Building them on "
+        f"Create {many(count, 'index', 'indexes')} in {location}? Building them on "
         "a large messages collection puts load on the server; 'edenmem init --dry-run' lists them."
     )
 
@@ -118,35 +123,15 @@ def _print_vectors(run: Invocation) -> None:
     """Warn if the platform searches by another embedding model than the configured one, or if
     that one does not know the language of the facts."""
 
-    async def advise(service: MemoryService) -> list[str]:
-        advice = [service.embeddings.platform_advice()]
-        if service.setup.is_made:
-            advice.append(service.embeddings.language_advice())
-        return advice
-
     with suppress(ConfigError, ProviderMisconfigured):  # commands that need the model report it
-        for advice in filter(None, run.serve(advise)):
-            run.out.note(advice)
-
-
-def _ask_where(run: Invocation) -> None:
-    default = run.service.setup.location
-    answer = ask_text("store (a SQLite file or a mongodb:// URI)", "--uri", default=default)
-    if answer != default:
-        run.move_to(answer)
-
-
-def _is_written(target: Path, uri: str) -> bool:
-    """Report whether the file is there and names this store.
-
-    Raises:
-        ConflictError: it names another, or none.
-    """
-    if not target.exists():
-        return False
-    if _uri_in(target) != uri:
-        raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
-    return True
+        advice = run.with_models(
+            lambda service: (
+                service.embeddings.platform_advice(),
+                service.embeddings.language_advice() if service.setup.is_made else "",
+            )
+        )
+        for each in filter(None, advice):
+            run.out.note(each)
 
 
 def _uri_in(target: Path) -> str:

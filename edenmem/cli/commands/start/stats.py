@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import describe_held, dollars, token_count
-from edenmem.cli.terminal.charts import draw_stacked_bars
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.scopes.references import Labels
 from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
@@ -65,46 +61,29 @@ def stats(
     run = invocation(ctx)
     now = utc_now()
     statistics = run.service.stats.gather(
-        since=parse_when(since, "--since") or now - _PERIOD,
+        since=options.parse_when(since, "--since") or now - _PERIOD,
         now=now,
-        agent_id=agent_id_of(run, agent),
+        agent_id=options.agent_id_of(run, agent),
         top=limit,
     )
-    if html is None:
-        print_statistics(run, statistics)
-    else:
-        _write_page(run, statistics, Path(html))
+    if html is not None:
+        from edenmem.engine.exchange.files import open_for_writing
 
-
-def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path) -> None:
-    from edenmem.engine.exchange.files import open_for_writing
-
-    with open_for_writing(
-        str(path), compress=False, force=run.overwrite, in_use=run.files_in_use
-    ) as file:
-        file.write(run.service.stats.page(statistics).encode())
-    run.out.note(f"wrote {path}")
+        force, in_use = run.overwrite, run.files_in_use
+        with open_for_writing(html, compress=False, force=force, in_use=in_use) as file:
+            file.write(run.service.stats.page(statistics).encode())
+        run.out.note(f"wrote {html}")
+    elif not run.out.data([statistics]):
+        _show_statistics(run, statistics)
 
 
 #: Days in the table of cost; the chart and the data contain all.
 _LAST_DAYS = 14
 
 
-def print_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
-    """Print statistics: tables and charts, or one object of data."""
-    run.out.report([statistics], lambda: _show_statistics(run, statistics))
-
-
 def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
-    labels = run.service.scopes.labels(
-        [
-            *(text.scope for text in statistics.texts),
-            *(age.scope for age in statistics.buffers),
-            *(fact.home for fact in statistics.most_retrieved),
-        ],
-    )
     out = run.out
-    _section(run, "Memory per week")
+    out.section("Memory per week")
     weeks = statistics.weeks
     made = {
         "facts": [week.facts for week in weeks],
@@ -116,40 +95,32 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
         is_empty = not any(kind.facts or kind.reflections for kind in statistics.kinds)
         since = "yet" if is_empty else f"since {statistics.since:%Y-%m-%d}"
         out.note(f"no memory {since}")
-    _section(run, "Memory by scope type")
+    out.section("Memory by scope type")
     kinds = [kind for kind in statistics.kinds if kind.facts or kind.reflections]
     out.listing(kinds, _KINDS, empty="no memory yet")
-    _section(run, "Use of facts")
+    out.section("Use of facts")
     out.fields([*_use(statistics.use), ("held for review", describe_held(statistics.held))])
     if statistics.most_retrieved:
         out.line()
-        out.listing(statistics.most_retrieved, _build_columns(labels))
-    _section(run, "Longest texts")
+        out.listing(statistics.most_retrieved, _RETRIEVED)
+    out.section("Longest texts")
     if statistics.over_limit:
         out.note(f"{many(statistics.over_limit, 'text')} over the limit")
-    out.listing(statistics.texts, _texts(labels), empty="none")
-    _section(run, "Oldest pending reflections")
-    out.listing(statistics.buffers, _buffers(labels), empty="nothing pending")
+    out.listing(statistics.texts, _TEXTS, empty="none")
+    out.section("Oldest pending reflections")
+    out.listing(statistics.buffers, _BUFFERS, empty="nothing pending")
     if statistics.rejected:
-        _section(run, "Rejected items of models")
+        out.section("Rejected items of models")
         out.listing(list(statistics.rejected.items()), _REJECTED)
-    _section(run, "Model costs")
-    _print_cost(run, daily(statistics.days))
-
-
-def _print_cost(run: Invocation, days: Sequence[UsageOnDay]) -> None:
+    out.section("Model costs")
+    days = daily(statistics.days)
     if len(days) > 1:
         tokens = {
             "tokens in": [day.input_tokens for day in days],
             "tokens out": [day.output_tokens for day in days],
         }
-        run.out.line(draw_stacked_bars([day.day[5:] for day in days], tokens, width=run.out.width))
-    run.out.listing(days[-_LAST_DAYS:], _DAYS, empty="no model calls")
-
-
-def _section(run: Invocation, title: str) -> None:
-    run.out.line()
-    run.out.heading(title)
+        out.line(draw_stacked_bars([day.day[5:] for day in days], tokens, width=out.width))
+    out.listing(days[-_LAST_DAYS:], _DAYS, empty="no model calls")
 
 
 def _use(use: FactUse) -> list[tuple[str, object]]:
@@ -185,34 +156,80 @@ _DAYS: list[Column[UsageOnDay]] = [
 ]
 
 
-def _build_columns(labels: Labels) -> list[Column[Fact]]:
-    return [
-        Column("fact", lambda f: f.id, "id"),
-        Column("retrievals", lambda f: f.access_count, "number"),
-        Column("last", lambda f: f.last_accessed_at, "time"),
-        Column("scope", lambda f: labels.full(f.home), "name"),
-        Column("content", lambda f: f.content, "text"),
-    ]
+_RETRIEVED: list[Column[Fact]] = [
+    Column("fact", lambda f: f.id, "id"),
+    Column("retrievals", lambda f: f.access_count, "number"),
+    Column("last", lambda f: f.last_accessed_at, "time"),
+    Column("scope", lambda f: f.home, "name", "place"),
+    Column("content", lambda f: f.content, "text"),
+]
+
+_TEXTS: list[Column[ScopeStatus]] = [
+    Column("agent", lambda t: t.scope.agent_id, "name", "account"),
+    Column("kind", lambda t: t.scope.kind),
+    Column("owner", lambda t: t.scope, "name", "owner"),
+    Column("words", lambda t: t.words, "number"),
+    Column("limit", lambda t: t.word_limit, "number"),
+    Column("full", lambda t: f"{t.words / max(t.word_limit, 1):.0%}", "number"),
+    Column("version", lambda t: t.version, "number"),
+    Column("written", lambda t: t.last_consolidated_at, "time"),
+]
+
+_BUFFERS: list[Column[BufferAge]] = [
+    Column("agent", lambda b: b.scope.agent_id, "name", "account"),
+    Column("kind", lambda b: b.scope.kind),
+    Column("owner", lambda b: b.scope, "name", "owner"),
+    Column("pending", lambda b: b.pending, "number"),
+    Column("oldest", lambda b: b.oldest_at, "time"),
+]
+
+# -- charts --------------------------------------------------------------------------------------
+
+#: Marks of the series in a chart, distinguishable without color.
+_MARKS = ("█", "░", "▒", "▓")
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def _texts(labels: Labels) -> list[Column[ScopeStatus]]:
-    return [
-        Column("agent", lambda t: labels[t.scope.agent_id], "name"),
-        Column("kind", lambda t: t.scope.kind),
-        Column("owner", lambda t: labels[t.scope.owner], "name"),
-        Column("words", lambda t: t.words, "number"),
-        Column("limit", lambda t: t.word_limit, "number"),
-        Column("full", lambda t: f"{t.words / max(t.word_limit, 1):.0%}", "number"),
-        Column("version", lambda t: t.version, "number"),
-        Column("written", lambda t: t.last_consolidated_at, "time"),
-    ]
+def draw_stacked_bars(
+    labels: Sequence[str], series: Mapping[str, Sequence[float]], *, width: int, height: int = 10
+) -> str:
+    """Draw stacked vertical bars, one for each label.
+
+    Args:
+        labels: Short labels below the bars.
+        series: Name → a number for each label.
+        width: Columns; at most 100 are used.
+        height: Lines.
+
+    Returns:
+        Lines without styles or control codes.
+    """
+    import plotext
+
+    from edenmem.engine.stats.page import ticks_of
+
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(min(width, 100), height)
+    plotext.frame(False)
+    marks = list(_MARKS[: len(series)])
+    plotext.stacked_bar(list(labels), [list(row) for row in series.values()], marker=marks)
+    highest = max(map(sum, zip(*series.values(), strict=True)), default=0)
+    ticks = [tick for tick in ticks_of(highest) if tick % 1 == 0]  # counts are integers
+    plotext.yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    labeled = _choose_labels(labels, min(width, 100))
+    plotext.xticks(labeled, [labels[place - 1] for place in labeled])
+    drawn = _STYLE.sub("", plotext.build())
+    plotext.clear_figure()
+    legend = "   ".join(f"{mark} {name}" for mark, name in zip(marks, series, strict=True))
+    return "\n".join([*(line.rstrip() for line in drawn.splitlines()), f"  {legend}"])
 
 
-def _buffers(labels: Labels) -> list[Column[BufferAge]]:
-    return [
-        Column("agent", lambda b: labels[b.scope.agent_id], "name"),
-        Column("kind", lambda b: b.scope.kind),
-        Column("owner", lambda b: labels[b.scope.owner], "name"),
-        Column("pending", lambda b: b.pending, "number"),
-        Column("oldest", lambda b: b.oldest_at, "time"),
-    ]
+def _choose_labels(labels: Sequence[str], width: int) -> list[int]:
+    """Return positions, from 1, of evenly spaced labels that fit, including the last.
+
+    Otherwise plotext drops arbitrary labels, most often the newest.
+    """
+    room = max(map(len, labels), default=0) + 3
+    distance = max(1, -(-len(labels) * room // max(width - 6, room)))
+    return list(range(len(labels), 0, -distance))[::-1]

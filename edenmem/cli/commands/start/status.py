@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import NO_AGENTS, agent_id_of
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import count_noun, describe_former, describe_held, dollars, token_count
-from edenmem.cli.commands.indexes.embed_use import standing
+from edenmem.cli.commands.indexes.embed import describe_switch
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview
@@ -39,7 +38,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
             f"no such folder for the store: {path.parent}",
             hint="check --uri, or create the store with 'edenmem init'",
         )
-    agent_id = agent_id_of(run, agent)
+    agent_id = options.agent_id_of(run, agent)
     overview = run.service.scopes.overview(agent_id=agent_id)
     for notice in overview.notices:
         run.out.note(notice)
@@ -48,7 +47,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         sharing = None
     run.out.record(
         overview,
-        [*_fields(run, overview), *(_list_sharing(sharing) if sharing else ())],
+        _fields(run, overview, sharing),
         data=lambda one: to_data(one) | {"sharing": to_data(sharing) if sharing else None},
     )
     if not overview.store.initialized:
@@ -59,7 +58,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         run.out.line()
         run.out.listing(overview.agents, _AGENTS)
     else:
-        run.out.note(NO_AGENTS)
+        run.out.note(options.NO_AGENTS)
     if overview.usage:
         run.out.line()
         run.out.listing(_periods(overview.usage), _USAGE)
@@ -69,26 +68,36 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         run.out.listing(troubled, _FORMATIONS)
 
 
-def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]]:
-    info = overview.store
-    size = f"{info.size_bytes / 1_000_000:.1f} MB" if info.size_bytes else ""
+def _fields(
+    run: Invocation, overview: StoreOverview, sharing: SharingReport | None
+) -> list[tuple[str, object]]:
+    """Return the fields of the store, and about a database shared with the platform."""
+    info, switch = overview.store, overview.switch
+    version, kind = info.server_version, info.kind
     vectors = ", ".join(
         f"{count} {f'of {model}' if model else 'without'}"
         for model, count in sorted(overview.vector_models.items())
     )
+    shared: list[tuple[str, object]] = []
+    if sharing is not None:
+        shared = [
+            ("former", describe_former(sharing.in_force)),
+            ("passed unread", many(sharing.unread, "message") if sharing.unread else ""),
+            ("read twice", many(sharing.twice, "message") if sharing.twice else ""),
+        ]
     return [
         ("store", info.location),
-        ("database", _database(info.kind, info.server_version)),
+        (
+            "database",
+            version if version.casefold().startswith(kind) else f"{kind} {version}".strip(),
+        ),
         ("schema", info.schema_version),
-        ("size", size),
+        ("size", f"{info.size_bytes / 1_000_000:.1f} MB" if info.size_bytes else ""),
         ("search", overview.search),
         ("embeddings", run.service.embeddings.describe_destination()),
         ("contains", ", ".join(count_noun(*each) for each in info.counts.items() if each[1])),
         ("vectors", vectors),
-        (
-            "switch",
-            f"to {overview.switch.model}: {standing(overview.switch)}" if overview.switch else "",
-        ),
+        ("switch", f"to {switch.model}: {describe_switch(switch)}" if switch else ""),
         (
             "formations",
             ", ".join(f"{n} {_STATES[state]}" for state, n in overview.formations.items()),
@@ -96,20 +105,8 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
         ("held for review", describe_held(overview.held)),
         ("profile", run.loaded.profile or ""),
         ("settings", [str(path) for path in run.loaded.files]),
+        *shared,
     ]
-
-
-def _list_sharing(sharing: SharingReport) -> list[tuple[str, object]]:
-    """Return the fields about a database shared with the platform."""
-    return [
-        ("former", describe_former(sharing.in_force)),
-        ("passed unread", many(sharing.unread, "message") if sharing.unread else ""),
-        ("read twice", many(sharing.twice, "message") if sharing.twice else ""),
-    ]
-
-
-def _database(kind: str, version: str) -> str:
-    return version if version.casefold().startswith(kind) else f"{kind} {version}".strip()
 
 
 def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
@@ -126,16 +123,12 @@ def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
     ]
 
 
-def _tokens(total: UsageTotal, tokens: int) -> int | str:
-    return token_count(total, tokens) if total.estimated else tokens
-
-
 _USAGE: list[Column[tuple[str, UsageTotal]]] = [
     Column("period", lambda row: row[0]),
     Column("model", lambda row: row[1].model, "text"),
     Column("calls", lambda row: row[1].calls, "number"),
-    Column("tokens in", lambda row: _tokens(row[1], row[1].input_tokens), "number"),
-    Column("tokens out", lambda row: _tokens(row[1], row[1].output_tokens), "number"),
+    Column("tokens in", lambda row: token_count(row[1], row[1].input_tokens), "number"),
+    Column("tokens out", lambda row: token_count(row[1], row[1].output_tokens), "number"),
     Column("US dollars", lambda row: dollars(row[1]), "number"),
 ]
 

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
+from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
+from msgspec.structs import replace
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import describe_former, token_count
-from edenmem.cli.commands.work.schedule import (
-    cold_job,
-    crontab_line,
-    environment_settings,
-    systemd_service,
-    systemd_timer,
-)
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import counts, describe_former, facts_changed, token_count
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column, format_cost
-from edenmem.cli.terminal.times import ago, parse_duration
 from edenmem.errors import ConflictError, ExitCode, UsageError
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
-from edenmem.text import many
+from edenmem.settings.installation import own_command
+from edenmem.settings.paths import FILE_NAME, redact_uri
+from edenmem.settings.schema import SECRETS
+from edenmem.text import ago, many
 
 if TYPE_CHECKING:
     from edenmem.engine.cold.report import ColdFailure, ColdPlan, ColdReport, LeftOut
     from edenmem.engine.cold.runner import ColdOptions
+    from edenmem.engine.cold.sessions import RetryReport
     from edenmem.engine.service import MemoryService
 
 
@@ -58,23 +57,6 @@ def run(
     max_age: Annotated[
         str | None,
         typer.Option("--max-age", metavar="TIME", help="Skip older sessions: 12h, 30d, 1y."),
-    ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency",
-            min=1,
-            metavar="N",
-            help="Sessions to process concurrently.  [default: cold.concurrency, 3]",
-        ),
-    ] = None,
-    session_timeout: Annotated[
-        str | None,
-        typer.Option(
-            "--session-timeout",
-            metavar="TIME",
-            help="Maximum duration per session: 90s, 10m.  [default: 10m]",
-        ),
     ] = None,
     max_tokens: Annotated[
         int | None,
@@ -116,13 +98,18 @@ def run(
     edenmem cold run --max-cost 2.50 --format json
     """
     this = invocation(ctx)
-    _override(this, concurrency, session_timeout, max_tokens, max_cost)
-    pause = parse_duration(every, "--every").total_seconds()
-    age = parse_duration(max_age, "--max-age") if max_age else None
+    this.override(
+        {
+            "llm.max_tokens": ("--max-tokens", max_tokens),
+            "llm.max_cost": ("--max-cost", max_cost),
+        }
+    )
+    pause = options.parse_duration(every, "--every").total_seconds()
+    age = options.parse_duration(max_age, "--max-age") if max_age else None
     from edenmem.engine.cold.runner import ColdOptions
 
     chosen = ColdOptions(
-        agent_id=agent_id_of(this, agent),
+        agent_id=options.agent_id_of(this, agent),
         limit=limit or None,
         max_age=age,
         all_status=all_status,
@@ -133,46 +120,8 @@ def run(
         this.refuse_output_file("--watch does not end")
     code = None
     while code is None:
-        code = one_round(this, chosen, watch=watch, pause=pause)
-    if code:
-        raise typer.Exit(code)
-
-
-def _override(
-    run: Invocation,
-    concurrency: int | None,
-    session_timeout: str | None,
-    max_tokens: int | None,
-    max_cost: str | None,
-) -> None:
-    settings: dict[str, str] = {}
-    if concurrency is not None:
-        settings["cold.concurrency"] = str(concurrency)
-    if session_timeout is not None:
-        seconds = parse_duration(session_timeout, "--session-timeout").total_seconds()
-        settings["cold.session_timeout_seconds"] = str(seconds)
-    if max_tokens is not None:
-        settings["llm.max_tokens"] = str(max_tokens)
-    if max_cost is not None:
-        try:
-            if not 0 < float(max_cost) < float("inf"):
-                raise ValueError
-        except ValueError:
-            raise UsageError(
-                f"invalid --max-cost: {max_cost!r}", hint="an amount in US dollars, such as 2.50"
-            ) from None
-        settings["llm.max_cost"] = max_cost
-    if settings:
-        run.override(settings, _OPTION_OF)
-
-
-#: The option of each setting that it overrides.
-_OPTION_OF = {
-    "cold.concurrency": "--concurrency",
-    "cold.session_timeout_seconds": "--session-timeout",
-    "llm.max_tokens": "--max-tokens",
-    "llm.max_cost": "--max-cost",
-}
+        code = _run_once(this, chosen, watch=watch, pause=pause)
+    end_if(code, code)
 
 
 @app.command("status", cls=Command)
@@ -185,13 +134,12 @@ def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit
     edenmem cold status --format json
     """
     run = invocation(ctx)
-    found = run.service.cold.unfinished(agent_id_of(run, agent))
+    found = run.service.cold.unfinished(options.agent_id_of(run, agent))
     run.out.listing(found, _FORMATIONS, limit=limit, empty="nothing running, waiting or failed")
-    counts = dict.fromkeys(("running", "abandoned", "waiting", "failed"), 0)
-    for formation in found:
-        counts[_state(formation)] += 1
     if found:
-        run.out.note(", ".join(f"{count} {state}" for state, count in counts.items() if count))
+        states = [_state(formation) for formation in found]
+        named = ("running", "abandoned", "waiting", "failed")
+        run.out.note(counts(*((states.count(state), state) for state in named)))
 
 
 def _state(formation: Formation) -> str:
@@ -248,32 +196,16 @@ def retry(
     if formations:
         chosen = [run.resolver.formation(text) for text in formations]
     else:
-        chosen = run.service.cold.failed(agent_id_of(run, agent))
+        chosen = run.service.cold.failed(options.agent_id_of(run, agent))
     results = [run.service.cold.retry(formation, dry_run=dry_run) for formation in chosen]
-    from edenmem.engine.cold.sessions import RetryReport
-
-    columns = [
-        Column[RetryReport]("formation", lambda r: r.id, "id"),
-        Column[RetryReport](
-            "result", lambda r: r.why_not or ("would retry" if dry_run else "waiting")
-        ),
+    done = "would retry" if dry_run else "waiting"
+    columns: list[Column[RetryReport]] = [
+        Column("formation", lambda r: r.id, "id"),
+        Column("result", lambda r: r.why_not or done),
     ]
     run.out.listing(results, columns, empty="no failed formations")
     if formations and not all(result.retried for result in results):
         raise ConflictError("some formations cannot be retried now")
-
-
-def _parse_minutes(every: str) -> int:
-    """Return an interval in minutes for a crontab; a bare number is minutes.
-
-    Raises:
-        UsageError: It is not 1 to 59 whole minutes.
-    """
-    text = f"{every}m" if every.isdecimal() else every
-    minutes = parse_duration(text, "--every") / timedelta(minutes=1)
-    if minutes not in range(1, 60):
-        raise UsageError(f"invalid --every: {every!r}", hint="whole minutes, from 1m to 59m")
-    return int(minutes)
 
 
 @app.command("crontab", cls=Command)
@@ -292,21 +224,27 @@ def crontab(
     edenmem cold crontab --every 5m
     """
     run = invocation(ctx)
-    job = cold_job(run, minutes=_parse_minutes(every))
+    length = options.parse_duration(f"{every}m" if every.isdecimal() else every, "--every")
+    minutes = length / timedelta(minutes=1)
+    if minutes not in range(1, 60):
+        raise UsageError(f"invalid --every: {every!r}", hint="whole minutes, from 1m to 59m")
+    words, folder = _scheduled_command(run)
     parts = {
-        "crontab": crontab_line(job) + "\n",
-        "edenmem-cold.service": systemd_service(job),
-        "edenmem-cold.timer": systemd_timer(job),
+        "crontab": _crontab_line(words, folder, int(minutes)),
+        "edenmem-cold.service": _systemd_service(words, folder, run.settings.cold.grace_seconds),
+        "edenmem-cold.timer": _SYSTEMD_TIMER.format(minutes=int(minutes)),
     }
-
-    def show() -> None:
+    if not run.out.data([parts], dict):
         for name, text in parts.items():
             place = "'crontab -e'" if name == "crontab" else f"~/.config/systemd/user/{name}"
             run.out.safe(f"# in {place}\n{text}")
         run.out.safe("# then: systemctl --user enable --now edenmem-cold.timer")
-
-    run.out.report([parts], show, data=dict)
-    if missing := environment_settings(run):
+    missing = [
+        f"{key} ({origin})"
+        for key, origin in run.loaded.origins.items()
+        if origin in os.environ and origin != "EDENMEM_URI"
+    ]
+    if missing:
         run.out.note(
             "cron does not pass on environment variables; put these settings into a"
             f" configuration file with mode 0600: {', '.join(missing)}"
@@ -334,15 +272,7 @@ _LEFT_OUT: list[Column[LeftOut]] = [
 ]
 
 
-def describe_progress(report: ColdReport) -> str:
-    """Describe the progress of a run."""
-    return (
-        f"{many(report.considered, 'session')}, {report.formed:,} formed,"
-        f" {report.not_due:,} not due, {len(report.failed):,} failed"
-    )
-
-
-def exit_code(report: ColdReport) -> ExitCode:
+def _exit_code(report: ColdReport) -> ExitCode:
     """Return the exit code of a run."""
     match report.stopped_early:
         case "interrupted":
@@ -358,29 +288,25 @@ def exit_code(report: ColdReport) -> ExitCode:
     return ExitCode.OK
 
 
-def print_report(run: Invocation, report: ColdReport, *, one_line: bool = False) -> None:
+def _print_report(run: Invocation, report: ColdReport, *, one_line: bool = False) -> None:
     """Print the report of a run; failures also go to stderr, for cron's mail."""
-    run.out.stream_report(_data(report), lambda: _show_report(run, report), more=one_line)
+    out = run.out
+    data = {**to_data(report), "tokens": report.tokens, "cost": report.cost}
+    # Without a configuration no session was read, and the error says why.
+    if not out.datum(data, dict, indent=0 if one_line else 2) and (
+        report.stopped_early != "configuration"
+    ):
+        out.fields(_fields(report))
+        if report.dry_run:
+            out.listing(report.planned, _PLANNED, empty="nothing due")
+            if report.left_out:
+                out.listing(report.left_out, _LEFT_OUT)
     for failure in report.failed:
         print_error(f"{failure.session}: {failure.reason}", _what_follows(failure))
-    if report.stopped_early and report.stopped_early not in ("interrupted", "budget"):
+    if report.stopped_early == "budget":
+        out.note(f"the run stopped early: {report.reason}; the next run continues")
+    elif report.stopped_early not in (None, "interrupted"):
         print_error(f"the run stopped early: {report.reason}", report.hint)
-    elif report.stopped_early == "budget":
-        run.out.note(f"the run stopped early: {report.reason}; the next run continues")
-
-
-def _show_report(run: Invocation, report: ColdReport) -> None:
-    if report.stopped_early == "configuration":
-        return  # no session was read; the error says why
-    run.out.fields(_fields(report))
-    if report.dry_run:
-        run.out.listing(report.planned, _PLANNED, empty="nothing due")
-        if report.left_out:
-            run.out.listing(report.left_out, _LEFT_OUT)
-
-
-def _data(report: ColdReport) -> dict[str, object]:
-    return {**to_data(report), "tokens": report.tokens, "cost": report.cost}
 
 
 def _what_follows(failure: ColdFailure) -> str | None:
@@ -391,33 +317,10 @@ def _what_follows(failure: ColdFailure) -> str | None:
     return None
 
 
-def _describe_swept(report: ColdReport) -> str | None:
-    found = (
-        (report.forgotten, "written again and removed"),
-        (report.forgotten_left, "left (see 'edenmem doctor --check forgotten')"),
-    )
-    return ", ".join(f"{count:,} {what}" for count, what in found if count) or None
-
-
-def _describe_settled(report: ColdReport) -> str | None:
-    found = (
-        (report.review_accepted, "stored as unconfirmed"),
-        (report.review_dropped, "dropped"),
-    )
-    return ", ".join(f"{count:,} {what}" for count, what in found if count) or None
-
-
-def _describe_waiting(texts: int) -> str | None:
-    return f"{texts:,} (see 'edenmem doctor --check drafts')" if texts else None
-
-
 def _fields(report: ColdReport) -> list[tuple[str, object]]:
-    facts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
-    left_out = (
-        (report.sessions_left_out("status"), "by status (see --all-status)"),
-        (report.sessions_left_out("limit"), "by --limit"),
-        (report.sessions_left_out("max_age"), "by --max-age"),
-    )
+    def messages(count: int, words: str = "") -> str | None:
+        return many(count, "message") + words if count else None
+
     usage = [
         f"{total.model}: {many(total.calls, 'call')},"
         f" {token_count(total, total.input_tokens)} tokens in,"
@@ -425,54 +328,57 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         + (f", {format_cost(total.cost)}" if total.cost else "")
         for total in report.usage
     ]
+    ranges = f"{many(report.formed, 'range')} of {many(report.messages, 'message')}"
+    see = "(see 'edenmem doctor --check drafts')"
     return [
         ("considered", many(report.considered, "session")),
         ("former", describe_former(report.former) if report.former else None),
-        ("formed", _ranges(report.formed, report.messages)),
-        ("unread before", _unread(report.unread)),
-        ("read twice", _read_twice(report.read_twice)),
+        ("formed", ranges if report.formed else None),
+        ("unread before", messages(report.unread, " passed by the platform")),
+        ("read twice", messages(report.read_twice, ", also by the platform")),
         ("cursors moved", report.advanced or None),
         ("completed", report.completed or None),
-        ("facts", " ".join(f"{sign}{count}" for sign, count in facts if count)),
+        ("facts", facts_changed(report)),
         ("reflections", report.reflections or None),
         ("texts", report.consolidations or None),
-        ("texts waiting", _describe_waiting(report.texts_waiting)),
+        ("texts waiting", counts((report.texts_waiting, see))),
         ("expired", f"{many(report.expired, 'fact')}, removed" if report.expired else None),
-        ("forgotten", _describe_swept(report)),
+        (
+            "forgotten",
+            counts(
+                (report.forgotten, "written again and removed"),
+                (report.forgotten_left, "left (see 'edenmem doctor --check forgotten')"),
+            ),
+        ),
         ("notes expired", report.notes_removed or None),
-        ("not reviewed", _describe_settled(report)),
+        (
+            "not reviewed",
+            counts(
+                (report.review_accepted, "stored as unconfirmed"),
+                (report.review_dropped, "dropped"),
+            ),
+        ),
         ("not due", report.not_due or None),
-        ("left to platform", _messages(report.left_to_platform)),
-        ("taken", f"{report.taken} by other workers" if report.taken else None),
-        ("waiting", f"{report.waiting} for a retry" if report.waiting else None),
+        ("left to platform", messages(report.left_to_platform)),
+        ("taken", counts((report.taken, "by other workers"))),
+        ("waiting", counts((report.waiting, "for a retry"))),
         ("active again", report.active or None),
         ("incognito", report.incognito or None),
-        ("skipped", ", ".join(f"{count:,} {why}" for count, why in left_out if count)),
-        ("timed out", list(report.timed_out)),
-        ("given back", list(report.given_back)),
+        (
+            "skipped",
+            counts(
+                (report.sessions_left_out("status"), "by status (see --all-status)"),
+                (report.sessions_left_out("limit"), "by --limit"),
+                (report.sessions_left_out("max_age"), "by --max-age"),
+            ),
+        ),
+        ("timed out", report.timed_out),
+        ("given back", report.given_back),
         ("failed", len(report.failed) or None),
         ("models", usage),
         ("stopped", report.stopped_early),
         ("took", f"{report.duration:.1f} s"),
     ]
-
-
-def _messages(count: int) -> str | None:
-    return many(count, "message") if count else None
-
-
-def _unread(count: int) -> str | None:
-    return f"{many(count, 'message')} passed by the platform" if count else None
-
-
-def _read_twice(count: int) -> str | None:
-    return f"{many(count, 'message')}, also by the platform" if count else None
-
-
-def _ranges(count: int, messages: int) -> str | None:
-    if not count:
-        return None
-    return f"{many(count, 'range')} of {many(messages, 'message')}"
 
 
 _PLANNED: list[Column[ColdPlan]] = [
@@ -484,7 +390,7 @@ _PLANNED: list[Column[ColdPlan]] = [
 ]
 
 
-def one_round(
+def _run_once(
     run: Invocation, chosen: ColdOptions, *, watch: bool, pause: float
 ) -> ExitCode | None:
     """Run once and return the exit code; with ``watch``, wait and return None to repeat."""
@@ -497,19 +403,19 @@ def one_round(
                 report = await service.cold.run(
                     chosen,
                     stop=stop,
-                    progress=lambda report: progress.say(describe_progress(report)),
+                    progress=lambda report: progress.say(_describe_progress(report)),
                 )
                 left_out = None
                 # This reads all sessions, which is too slow for every run of cron.
                 if run.out.is_screen and not watch and _is_idle(report):
-                    counted = msgspec.structs.replace(chosen, dry_run=True)
+                    counted = replace(chosen, dry_run=True)
                     look = await service.cold.run(counted, stop=stop, progress=lambda tally: None)
                     left_out = look.left_out
-            print_report(run, report, one_line=watch)
+            _print_report(run, report, one_line=watch)
             if left_out is not None:
                 _print_idle(run, left_out)
             if not watch or report.stopped_early == "interrupted":
-                return exit_code(report)
+                return _exit_code(report)
             try:
                 await asyncio.wait_for(stop.wait(), pause)
             except TimeoutError:
@@ -517,6 +423,14 @@ def one_round(
         return ExitCode.OK  # stopped while idle
 
     return run.serve(work, llm=not chosen.dry_run)
+
+
+def _describe_progress(report: ColdReport) -> str:
+    """Describe the progress of a run."""
+    return (
+        f"{many(report.considered, 'session')}, {report.formed:,} formed,"
+        f" {report.not_due:,} not due, {len(report.failed):,} failed"
+    )
 
 
 def _is_idle(report: ColdReport) -> bool:
@@ -527,8 +441,10 @@ def _is_idle(report: ColdReport) -> bool:
 
 def _print_idle(run: Invocation, left_out: Sequence[LeftOut]) -> None:
     """Print why nothing was formed."""
-    if left_out:
-        run.out.listing(left_out, _LEFT_OUT)
+    if not left_out:
+        run.out.note("nothing was formed: there are no sessions with new messages")
+        return
+    run.out.listing(left_out, _LEFT_OUT)
     minutes = run.settings.cold.quiet_minutes
     run.out.note(
         f"nothing was formed: a session is idle after {minutes} minutes without a message"
@@ -553,3 +469,86 @@ class _Signals:
         for name in (signal.SIGTERM, signal.SIGINT):
             with suppress(NotImplementedError):
                 loop.remove_signal_handler(name)
+
+
+# -- schedules -----------------------------------------------------------------------------------
+
+#: Escapes in unit files: "%" begins a specifier and "$" a variable.
+_SYSTEMD = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
+_SAFE_FOR_SYSTEMD = frozenset(f"{ascii_letters}{digits}-_./:=@")
+
+
+def _scheduled_command(run: Invocation) -> tuple[list[str], Path | None]:
+    """Return a cold run with the store and settings of this command, and its folder, or None.
+
+    Raises:
+        UsageError: The command line would contain a secret.
+    """
+    words = [*own_command(), "cold", "run", "--quiet"]
+    config = run.config or os.environ.get("EDENMEM_CONFIG")
+    if config:
+        words += ["--config", str(Path(config).expanduser().absolute())]
+    if profile := run.profile or os.environ.get("EDENMEM_PROFILE"):
+        words += ["--profile", profile]
+    if run.loaded.origins["store.uri"] in ("--uri", "--set", "EDENMEM_URI"):
+        _refuse_secret("the store URI", run.settings.store.uri)
+        words += ["--uri", run.settings.store.uri]
+    for key, value in run.overrides.items():
+        _refuse_secret(f"--set {key}", value, is_secret=key in SECRETS)
+        words += ["--set", f"{key}={value}"]
+    if any(not word.isprintable() for word in words):
+        raise UsageError("a crontab cannot contain line breaks or control characters")
+    here = Path.cwd()
+    is_local = not config and any(path == here / FILE_NAME for path in run.loaded.files)
+    return words, here if is_local else None
+
+
+def _refuse_secret(what: str, value: str, *, is_secret: bool = False) -> None:
+    if is_secret or redact_uri(value) != value:
+        raise UsageError(
+            f"{what} contains a secret, which the process list would expose",
+            hint="put the secret into a configuration file with mode 0600, and pass it with"
+            " --config",
+        )
+
+
+def _crontab_line(words: Sequence[str], folder: Path | None, minutes: int) -> str:
+    """Return a crontab line; cron reads an unescaped "%" as a line break, even in quotes."""
+    command = shlex.join(words)
+    if folder is not None:
+        command = f"cd {shlex.quote(str(folder))} && {command}"
+    return f"*/{minutes} * * * * {command} >/dev/null".replace("%", r"\%") + "\n"
+
+
+def _systemd_service(words: Sequence[str], folder: Path | None, grace_seconds: int) -> str:
+    """Return a systemd service for one run."""
+    directory = f"WorkingDirectory={str(folder).replace('%', '%%')}\n" if folder else ""
+    command = " ".join(
+        word if word and set(word) <= _SAFE_FOR_SYSTEMD else f'"{word.translate(_SYSTEMD)}"'
+        for word in words
+    )
+    return (
+        "[Unit]\n"
+        "Description=edenmem: form memories from idle sessions\n\n"
+        "[Service]\n"
+        "Type=oneshot\n"
+        f"{directory}"
+        f"ExecStart={command}\n"
+        f"TimeoutStopSec={grace_seconds + 20}\n"
+        "UMask=0077\n"
+    )
+
+
+#: A systemd timer for the service.
+_SYSTEMD_TIMER = """\
+[Unit]
+Description=edenmem: form memories from idle sessions
+
+[Timer]
+OnBootSec=2min
+OnUnitInactiveSec={minutes}min
+RandomizedDelaySec=30s
+
+[Install]
+WantedBy=timers.target
+"""

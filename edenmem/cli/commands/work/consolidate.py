@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of, choose_scope
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import usage_line
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
@@ -51,7 +50,7 @@ def consolidate(
         named = options.OneScope(
             agent=agent, kind=kind, user=user, group=group, shard=shard, session=session
         )
-        scope = choose_scope(run, named)
+        scope = options.choose_scope(run, named)
 
         async def work(service: MemoryService) -> list[ConsolidationReport]:
             return [await service.consolidate(scope, force=force, dry_run=dry_run)]
@@ -60,7 +59,7 @@ def consolidate(
     else:
         if user and kinds and kinds != [ScopeKind.USER]:
             raise UsageError("--user requires --scope user")
-        agent_id = agent_id_of(run, agent)
+        agent_id = options.agent_id_of(run, agent)
         reports = run.serve(
             lambda service: service.consolidate_all(
                 agent_id=agent_id,
@@ -71,23 +70,9 @@ def consolidate(
             ),
             llm=True,
         )
-    print_consolidations(run, reports, diffs=dry_run)
-    if code := _exit_code(run, reports):
-        raise typer.Exit(code)
-
-
-def _print_check(run: Invocation, report: ConsolidationReport, name: str) -> None:
-    """Print what the check of a draft changed; --verbose lists the dropped lines."""
-    for each in report.dropped if run.verbosity > 0 else ():
-        run.out.note(f"{name}: dropped: {each.content or 'a line'} ({each.reason})")
-    if report.dropped and run.verbosity <= 0:
-        count = many(len(report.dropped), "line")
-        run.out.note(f"{name}: dropped {count} of the model; list them with --verbose")
-    for sentence in report.restored:
-        run.out.note(f"{name}: put back a fixed sentence: {sentence}")
-    for conflict in report.conflicts:
-        fixed = f'"{conflict.fixed}", fixed by {conflict.by}'
-        run.out.note(f'{name}: "{conflict.reflection}" contradicts {fixed}')
+    _print_reports(run, reports, diffs=dry_run)
+    code = _exit_code(run, reports)
+    end_if(code, code)
 
 
 def _exit_code(run: Invocation, reports: Sequence[ConsolidationReport]) -> ExitCode:
@@ -115,46 +100,45 @@ _COLUMNS: list[Column[ConsolidationReport]] = [
 ]
 
 
-def print_consolidations(
-    run: Invocation, reports: Sequence[ConsolidationReport], *, diffs: bool
-) -> None:
+def _print_reports(run: Invocation, reports: Sequence[ConsolidationReport], *, diffs: bool) -> None:
     """Print consolidations; ``diffs`` adds the planned texts."""
-
     labels = run.service.scopes.labels([report.scope for report in reports])
-
     run.out.listing(reports, _COLUMNS, empty="nothing was due")
-    if not run.out.is_data:
-        for report in reports:
-            if report.error:
-                run.out.note(f"{labels.full(report.scope)}: {report.error}")
-            if report.outcome == "written" and report.words > report.word_limit:
-                over = f"{report.words:,} words, over the limit of {report.word_limit:,}"
-                run.out.note(f"{labels.full(report.scope)}: {over}")
-            _print_check(run, report, labels.full(report.scope))
-            if report.outcome == "waiting":
-                why = "the platform may be writing this text; retried after 15 minutes"
-                run.out.note(f"{labels.full(report.scope)}: {why}")
-            if report.propagated:
-                what = many(report.propagated, "reflection")
-                run.out.note(f"{labels.full(report.scope)}: propagated {what}")
-            for decision in report.propagation:
-                if decision.action == "REJECTED":
-                    run.out.note(f"{labels.full(report.scope)}: not propagated: {decision.reason}")
-            if report.propagation_error:
-                why = report.propagation_error
-                run.out.note(f"{labels.full(report.scope)}: propagation will be retried: {why}")
-    if diffs and not run.out.is_data:
-        for report in reports:
-            if report.before != report.after:
-                run.out.line()
-                show_diff(
-                    run.out,
-                    report.before,
-                    report.after,
-                    old=f"{labels.full(report.scope)} (stored)",
-                    new=f"{labels.full(report.scope)} (planned)",
-                    to_stdout=True,
-                )
+    for report in () if run.out.is_data else reports:
+        for note in _notes(report, verbose=run.verbosity > 0):
+            run.out.note(f"{labels.full(report.scope)}: {note}")
+    for report in reports if diffs and not run.out.is_data else ():
+        if report.before != report.after:
+            name = labels.full(report.scope)
+            old, new = f"{name} (stored)", f"{name} (planned)"
+            run.out.line()
+            show_diff(run.out, report.before, report.after, old=old, new=new, to_stdout=True)
     used = [usage for report in reports for usage in report.usage]
     if used:
         run.out.note(usage_line(used))
+
+
+def _notes(report: ConsolidationReport, *, verbose: bool) -> Iterator[str]:
+    """Describe a failure, what the check of a draft changed, and the propagation."""
+    if report.error:
+        yield report.error
+    if report.outcome == "written" and report.words > report.word_limit:
+        yield f"{report.words:,} words, over the limit of {report.word_limit:,}"
+    if report.dropped and not verbose:
+        count = many(len(report.dropped), "line")
+        yield f"dropped {count} of the model; list them with --verbose"
+    for each in report.dropped if verbose else ():
+        yield f"dropped: {each.content or 'a line'} ({each.reason})"
+    for sentence in report.restored:
+        yield f"put back a fixed sentence: {sentence}"
+    for conflict in report.conflicts:
+        yield f'"{conflict.reflection}" contradicts "{conflict.fixed}", fixed by {conflict.by}'
+    if report.outcome == "waiting":
+        yield "the platform may be writing this text; retried after 15 minutes"
+    if report.propagated:
+        yield f"propagated {many(report.propagated, 'reflection')}"
+    for decision in report.propagation:
+        if decision.action == "REJECTED":
+            yield f"not propagated: {decision.reason}"
+    if report.propagation_error:
+        yield f"propagation will be retried: {report.propagation_error}"

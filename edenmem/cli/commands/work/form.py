@@ -1,30 +1,33 @@
-"""``edenmem form``: form memories from sessions."""
+"""``edenmem form|remember``: form memories from sessions, and facts from any text."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.failures import print_error
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import change_line, print_judgments, usage_line
-from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.prompts import Missing
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import (
+    change_line,
+    describe_doubt,
+    facts_changed,
+    print_judgments,
+    usage_line,
+)
+from edenmem.cli.terminal.editing import read_text_option
+from edenmem.cli.terminal.prompts import Missing, ask_text
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.times import ago, iso
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.scopes.references import Labels
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
     EdenmemError,
-    ExitCode,
     FactKeyConflict,
     InputError,
     ProviderAuthError,
@@ -34,9 +37,9 @@ from edenmem.errors import (
     UnavailableError,
     UsageError,
 )
-from edenmem.models.formation import Reach, Trigger
+from edenmem.models.formation import Decision, Reach, Trigger
 from edenmem.models.host import Session
-from edenmem.text import many
+from edenmem.text import ago, iso, many
 
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
@@ -56,6 +59,8 @@ _FOR_ALL = (
 
 #: Outcomes of `FormationReport` with another label.
 _OUTCOMES = {"not_due": "nothing new", "dry_run": "would apply"}
+#: Outcomes of sessions that are idle.
+_IDLE = ("not_due", "incognito")
 
 
 def form(
@@ -101,7 +106,6 @@ def form(
     edenmem form --due
     """
     run = invocation(ctx)
-    verbose = run.verbosity > 0
     if sessions and due:
         raise UsageError("SESSION and --due exclude each other")
     if (again or from_start) and not sessions:
@@ -115,107 +119,70 @@ def form(
         )
     if not sessions and not due and not agent:
         raise Missing("SESSION, --due or --agent")
-    agent_id = agent_id_of(run, agent)
+    agent_id = options.agent_id_of(run, agent)
     if sessions:
         chosen = [run.resolver.session(name) for name in sessions]
+        trigger = Trigger.PROPOSED if propose else Trigger.FORCED
     else:
         # Oldest first, as later messages correct earlier ones.
         chosen = list(run.service.host.sessions(agent_id=agent_id))[::-1]
-    forced = Trigger.PROPOSED if propose else Trigger.FORCED
-    trigger = forced if sessions else Trigger.THRESHOLD
+        trigger = Trigger.THRESHOLD
     reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
-
-    reports: list[FormationReport] = []
+    made: list[FormationReport] = []
     failed: list[tuple[Session, Exception]] = []
+    is_broken = True
+
+    async def form_all(service: MemoryService) -> None:
+        """Form memories from the sessions, one after another.
+
+        Errors name their session, and end the work if the session was named. Otherwise failing
+        sessions stop no others, except for errors that affect all sessions, for outages over
+        ``cold.outage_after`` sessions in a row, and if every session failed.
+        """
+        outages: list[UnavailableError] = []  # of consecutive sessions
+        for session in chosen:
+            run.out.progress(f"{session.label} …")
+            try:
+                found = await service.form_memories(
+                    session.id,
+                    agent_id=agent_id,
+                    trigger=trigger,
+                    dry_run=dry_run,
+                    consolidate=consolidate,
+                    reach=reach,
+                )
+            except Exception as error:  # noqa: BLE001 - reported at the end
+                outages = [*outages, error] if isinstance(error, UnavailableError) else []
+                is_down = len(outages) >= run.settings.cold.outage_after
+                if sessions or is_down or isinstance(error, _FOR_ALL):
+                    raise _naming(session, error) from None
+                failed.append((session, error))
+            else:
+                made.extend(found)
+                outages = [] if _has_formed(found) else outages
+        if failed and len(outages) == len(failed) and not _has_formed(made):
+            raise _naming(failed.pop()[0], outages[-1])
+
+    def show() -> list[FormationReport]:
+        """Print what was done; without named sessions, idle ones are left out."""
+        reports = [each for each in made if sessions or each.outcome not in _IDLE]
+        if reports or not is_broken:
+            _print_formations(run, reports, chosen, verbose=run.verbosity > 0)
+        if sessions and not (is_broken or run.out.is_data):
+            _print_idle(run, reports, chosen, reach)
+        for session, error in failed:
+            if isinstance(error, EdenmemError):
+                print_error(f"{session.label}: {error.message}", error.hint)
+            else:
+                print_error(f"{session.label}: {type(error).__name__}: {error}")
+        return reports
+
     try:
-        run.serve(
-            lambda service: form_each(
-                run,
-                service,
-                chosen,
-                agent_id=agent_id,
-                trigger=trigger,
-                dry_run=dry_run,
-                consolidate=consolidate,
-                reach=reach,
-                done=reports,
-                failed=None if sessions else failed,
-            ),
-            llm=True,
-        )
-    except (EdenmemError, KeyboardInterrupt):
-        if reports := _of_interest(reports, named=bool(sessions)):
-            print_formations(run, reports, chosen, verbose=verbose)
-        _print_failed(failed)
-        raise
-    reports = _of_interest(reports, named=bool(sessions))
-    print_formations(run, reports, chosen, verbose=verbose)
-    if sessions and not run.out.is_data:
-        _print_idle(run, reports, chosen, reach)
-    _print_failed(failed)
-    if failed or any(report.outcome == "failed" or report.error for report in reports):
-        raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-def _print_failed(failed: Sequence[tuple[Session, Exception]]) -> None:
-    """Print failed sessions on stderr."""
-    for session, error in failed:
-        if isinstance(error, EdenmemError):
-            print_error(f"{session.label}: {error.message}", error.hint)
-        else:
-            print_error(f"{session.label}: {type(error).__name__}: {error}")
-
-
-def _of_interest(reports: list[FormationReport], *, named: bool) -> list[FormationReport]:
-    """Return the reports to print; without named sessions, idle ones are left out."""
-    idle = () if named else ("not_due", "incognito")
-    return [report for report in reports if report.outcome not in idle]
-
-
-async def form_each(
-    run: Invocation,
-    service: MemoryService,
-    sessions: Sequence[Session],
-    *,
-    agent_id: str | None = None,
-    trigger: Trigger = Trigger.FORCED,
-    dry_run: bool = False,
-    consolidate: bool = True,
-    reach: Reach = Reach.WAITING,
-    done: list[FormationReport] | None = None,
-    failed: list[tuple[Session, Exception]] | None = None,
-) -> list[FormationReport]:
-    """Form memories from the sessions, one after another.
-
-    Errors name their session; earlier reports are appended to ``done``. With ``failed``, failing
-    sessions are appended to it and do not stop the others, except for errors that affect all
-    sessions, for outages over ``cold.outage_after`` sessions in a row, and if every session failed.
-    """
-    reports = [] if done is None else done
-    outages: list[UnavailableError] = []  # of consecutive sessions
-    for session in sessions:
-        run.out.progress(f"{session.label} …")
-        try:
-            found = await service.form_memories(
-                session.id,
-                agent_id=agent_id,
-                trigger=trigger,
-                dry_run=dry_run,
-                consolidate=consolidate,
-                reach=reach,
-            )
-        except Exception as error:  # noqa: BLE001 - reported at the end
-            outages = [*outages, error] if isinstance(error, UnavailableError) else []
-            is_down = len(outages) >= run.settings.cold.outage_after
-            if failed is None or is_down or isinstance(error, _FOR_ALL):
-                raise _naming(session, error) from None
-            failed.append((session, error))
-        else:
-            reports += found
-            outages = [] if _has_formed(found) else outages
-    if failed and len(outages) == len(failed) and not _has_formed(reports):
-        raise _naming(failed.pop()[0], outages[-1])
-    return reports
+        run.serve(form_all, llm=True)
+        is_broken = False
+    finally:
+        reports = show()
+    end_if(failed or any(report.outcome == "failed" or report.error for report in reports))
 
 
 def _naming(session: Session, error: Exception) -> Exception:
@@ -229,40 +196,34 @@ def _has_formed(reports: Sequence[FormationReport]) -> bool:
     return any(report.outcome in ("applied", "resumed", "dry_run") for report in reports)
 
 
-def print_formations(
+def _print_formations(
     run: Invocation,
     reports: Sequence[FormationReport],
     sessions: Sequence[Session],
     *,
-    verbose: bool = False,
+    verbose: bool,
 ) -> None:
     """Print formations; ``verbose`` adds rejected items."""
     labels = Labels({session.id: session.label for session in sessions})
-
     columns: list[Column[FormationReport]] = [
         Column("session", lambda r: labels[r.session_id], "text"),
         Column("agent", lambda r: r.agent_id, names="account"),
         Column("outcome", lambda r: _OUTCOMES.get(r.outcome, r.outcome)),
         Column("messages", lambda r: r.messages, "number"),
-        Column("facts", _facts, "number"),
+        Column("facts", facts_changed, "number"),
         Column("reflections", lambda r: sum(r.reflections.values()), "number"),
-        Column("texts", lambda r: _count_written(r) or None, "number"),
+        Column(
+            "texts",
+            lambda r: sum(text.outcome == "written" for text in r.consolidations) or None,
+            "number",
+        ),
     ]
-    run.out.listing(reports, columns, data=to_data, empty="nothing was due")
+    run.out.listing(reports, columns, empty="nothing was due")
     if not run.out.is_data:
         _print_planned(run, reports, labels)
         for report in reports:
-            if report.error:
-                run.out.note(f"{labels[report.session_id]}: {report.error}")
-                if report.not_before:
-                    again = f"{iso(report.not_before)} ({ago(report.not_before)})"
-                    run.out.note(f"  next attempt: {again}")
-            if report.split_off:
-                run.out.note(
-                    f"{labels[report.session_id]}: formed {many(report.split_off, 'message')}"
-                    " separately: all messages exceed the context of the model"
-                )
-            _print_shared(run, report, labels[report.session_id])
+            for note in _notes(report, labels[report.session_id]):
+                run.out.note(note)
         _print_rejected(run, reports, verbose=verbose)
     _print_switched_off(run, reports, labels)
     used = [usage for report in reports for usage in report.usage]
@@ -271,15 +232,24 @@ def print_formations(
         run.out.note(usage_line(used))
 
 
-def _print_shared(run: Invocation, report: FormationReport, label: str) -> None:
-    """Print notices about messages that the platform reads too."""
+def _notes(report: FormationReport, label: str) -> Iterator[str]:
+    """Describe an error, and messages that were split off or that the platform reads too."""
+    if report.error:
+        yield f"{label}: {report.error}"
+        if report.not_before:
+            yield f"  next attempt: {iso(report.not_before)} ({ago(report.not_before)})"
+    if report.split_off:
+        yield (
+            f"{label}: formed {many(report.split_off, 'message')} separately: all messages exceed"
+            " the context of the model"
+        )
     if report.read_twice:
-        run.out.note(
+        yield (
             f"{label}: {many(report.read_twice, 'message')} also read by the platform in the"
             " meantime; memory from these alone was not stored again"
         )
     if report.left_to_platform and report.messages:
-        run.out.note(
+        yield (
             f"{label}: the platform may also read {many(report.left_to_platform, 'message')}"
             " (see formation.former)"
         )
@@ -303,13 +273,12 @@ def _print_planned(
 def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verbose: bool) -> None:
     """Print counts of held and rejected items; ``verbose`` lists them, and those in doubt."""
     counts: Counter[str] = Counter()
-    held = unconfirmed = 0
     for report in reports:
         counts.update(report.rejected)
-        held += report.held
-        unconfirmed += sum(each.is_marked for each in report.decisions)
         if verbose:
             print_judgments(run, report.decisions)
+    held = sum(report.held for report in reports)
+    unconfirmed = sum(each.is_marked for report in reports for each in report.decisions)
     if held:
         run.out.note(f"held for review: {many(held, 'item')}; decide: edenmem review")
     if unconfirmed:
@@ -366,10 +335,77 @@ def _print_idle(
         run.out.note(f"{labels[report.session_id]}: nothing new: {why}")
 
 
-def _facts(report: FormationReport) -> str:
-    parts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
-    return " ".join(f"{sign}{count}" for sign, count in parts if count)
+# -- any text ------------------------------------------------------------------------------------
+
+#: Decision → outcome, and outcome of a dry run.
+_DECISIONS = {
+    "ADD": ("added", "add"),
+    "UPDATE": ("revised", "revise"),
+    "DELETE": ("replaced", "replace"),
+    "NONE": ("known", "known"),
+    "HELD": ("held", "hold"),
+    "REJECTED": ("rejected", "reject"),
+}
 
 
-def _count_written(report: FormationReport) -> int:
-    return sum(text.outcome == "written" for text in report.consolidations)
+def remember(
+    ctx: typer.Context,
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]", help="Text to remember (- = stdin).")
+    ] = None,
+    agent: options.Agent = None,
+    user: options.User = None,
+    file: options.File = None,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Extract facts from a text, and store the new ones.
+
+    A model extracts facts, which are checked and compared with known facts. With --user, the text
+    counts as a message of that user; otherwise facts go to the memory of the agent and its shards.
+    To store a fact verbatim without a model, use 'edenmem fact add'.
+
+    \b
+    edenmem remember "The hall opens at 9 on Saturdays." --agent mira
+    edenmem remember --agent mira --user lena --file notes.txt --dry-run
+    """
+    from edenmem.engine.factory import has_llm
+    from edenmem.engine.formation.notes import STORE_UNCHANGED, demand_text
+    from edenmem.engine.runtime.runtime import no_llm
+
+    run = invocation(ctx)
+    texts = text or []
+    if len(texts) > 1:
+        raise UsageError(f"too many texts: {len(texts)} (at most 1)", hint="put the text in quotes")
+    if texts and file is not None:
+        raise UsageError("TEXT and --file exclude each other")
+    chosen = options.choose_agent(run, agent)
+    account = run.resolver.user(user) if user else None
+    given = read_text_option(texts[0] if texts else None, file)
+    if given is None:
+        if not has_llm(run.settings):
+            raise no_llm(otherwise=STORE_UNCHANGED)
+        given = ask_text("text to remember", "TEXT or --file", hint="TEXT - reads from stdin")
+    demand_text(given)
+    report = run.serve(
+        lambda service: service.remember(
+            given, agent_id=chosen.id, user_id=account.id if account else None, dry_run=dry_run
+        ),
+        llm=True,
+    )
+    columns = [
+        Column[Decision]("outcome", lambda each: _DECISIONS[each.action][dry_run]),
+        Column[Decision]("fact", lambda each: each.content, "text"),
+        Column[Decision]("why", _explain, "text"),
+    ]
+    run.out.listing(report.decisions, columns, empty="no facts found", header=Decision)
+    if not run.out.is_data:
+        print_judgments(run, report.decisions)
+    if report.usage:
+        run.out.note(usage_line(report.usage))
+
+
+def _explain(decision: Decision) -> str | None:
+    """Return a short reason; the full reason of a rejection is below the table."""
+    if decision.action == "REJECTED":
+        return decision.rule or None
+    return describe_doubt(decision.unconfirmed) or decision.explanation or None
