@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 
 import typer
 
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.parameters import suggest
-from edenmem.cli.terminal.tables import wrap_text
+from edenmem.cli.terminal.tables import wrap_lines
 from edenmem.errors import DiskFull, EdenmemError, ExitCode, is_disk_full
 from edenmem.text import one_line, printable
 
@@ -23,81 +25,82 @@ from edenmem.text import one_line, printable
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory|can't start new thread")
 
 
-def run_guarded(
-    work: Callable[[], int],
-    *,
-    wants_traceback: Callable[[], bool],
-    is_writing: Callable[[], bool] = lambda: False,
-    advise: Callable[[str], str] = str,
-) -> int:
-    """Run ``work``, and turn exceptions into a message and an exit code.
-
-    ``is_writing`` returns whether a closed pipe interrupts a change. ``advise`` completes the
-    commands that a hint suggests.
-    """
-    code = _run(work, wants_traceback, is_writing, advise)
+def run_guarded(work: Callable[[], int], run: Invocation) -> int:
+    """Run ``work``, and turn exceptions into a message and an exit code."""
+    try:
+        code = work()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported
+        code = _report(error, run)
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # the work is done
         _discard_output()
     except OSError as error:
-        return _refuse_output(error, wants_traceback)
+        return _report(error, run)
     return code
 
 
-def _run(
-    work: Callable[[], int],
-    wants_traceback: Callable[[], bool],
-    is_writing: Callable[[], bool],
-    advise: Callable[[str], str],
-) -> int:
-    try:
-        return work()
-    except EdenmemError as error:
-        print_error(error.message, error.hint and advise(error.hint))
-        return _end(error.exit_code, wants_traceback)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("\n")
-        print_error("interrupted")
-        return _end(ExitCode.INTERRUPTED, wants_traceback)
-    except BrokenPipeError:
+def _report(error: BaseException, run: Invocation) -> int:
+    """Print an error, with a traceback on request, and return its exit code."""
+    code = _explain(error, run)
+    if run.traceback and code:
+        sys.stderr.write(printable("".join(traceback.format_exception(error))))
+    return int(code)
+
+
+def _explain(error: BaseException, run: Invocation) -> ExitCode:
+    match error:
+        case EdenmemError():
+            print_error(error.message, error.hint and run.repeat_options(error.hint))
+            return error.exit_code
+        case KeyboardInterrupt() | typer.Abort():
+            sys.stderr.write("\n")
+            print_error("interrupted")
+            return ExitCode.INTERRUPTED
+        case BrokenPipeError():
+            _discard_output()
+            if not run.is_writing:  # as with ``| head``
+                return ExitCode.OK
+            why = "standard output was closed before the command finished"
+            print_error(why, "run the command again")
+            return ExitCode.SOME_FAILED
+        case typer.TyperException():
+            # Raised by the parser, with its command.
+            path = getattr(getattr(error, "ctx", None), "command_path", "edenmem")
+            message, hint = _explain_parser(error), None
+            option = getattr(error, "option_name", None)
+            if option and hasattr(error, "possibilities"):
+                message = f"no such option: {option!r}"
+                hint = suggest(option, error.possibilities or ())
+            print_error(message, hint or f"see '{path} --help'")
+            return ExitCode.USAGE
+        case OSError():  # such as a full disk or a read-only folder
+            return _explain_file(error)
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+        print_error("not enough memory", "check the memory limit of the process ('ulimit -v')")
+        return ExitCode.UNAVAILABLE
+    print_error(
+        f"{type(error).__name__}: {one_line(str(error), 500) or 'no message'}",
+        "this is a bug in edenmem; run the command again with --traceback and report it",
+    )
+    return ExitCode.SOME_FAILED
+
+
+def _explain_file(error: OSError) -> ExitCode:
+    """Print an error of a file, or of stdout."""
+    is_full, why = is_disk_full(error), error.strerror or type(error).__name__
+    if error.filename is None and not _is_output_writable():
         _discard_output()
-        if not is_writing():  # as with ``| head``
-            return int(ExitCode.OK)
         print_error(
-            "standard output was closed before the command finished", "run the command again"
+            f"cannot write to standard output: {'the disk is full' if is_full else why}",
+            "write to a file on a disk with free space: -o FILE",
         )
-        return _end(ExitCode.SOME_FAILED, wants_traceback)
-    except typer.TyperException as error:
-        # Raised by the parser, with its command.
-        path = getattr(getattr(error, "ctx", None), "command_path", "edenmem")
-        option = getattr(error, "option_name", None)
-        if option and hasattr(error, "possibilities"):
-            near = suggest(option, error.possibilities or ())
-            print_error(f"no such option: {option!r}", near or f"see '{path} --help'")
-        else:
-            print_error(_explain_parser(error), f"see '{path} --help'")
-        return _end(ExitCode.USAGE, wants_traceback)
-    except OSError as error:  # such as a full disk or a read-only folder
-        if error.filename is None and not _is_output_writable():
-            return _refuse_output(error, wants_traceback)
-        if is_disk_full(error):
-            full = DiskFull(str(error.filename or "a file"))
-            print_error(full.message, full.hint)
-            return _end(full.exit_code, wants_traceback)
-        where = f": {error.filename}" if error.filename else ""
-        print_error(f"{error.strerror or type(error).__name__}{where}")
-        return _end(ExitCode.SOME_FAILED, wants_traceback)
-    except Exception as error:  # noqa: BLE001 - reported as a bug
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-            print_error("not enough memory", "check the memory limit of the process ('ulimit -v')")
-            return _end(ExitCode.UNAVAILABLE, wants_traceback)
-        what = one_line(str(error), 500) or "no message"
-        print_error(
-            f"{type(error).__name__}: {what}",
-            "this is a bug in edenmem; run the command again with --traceback and report it",
-        )
-        return _end(ExitCode.SOME_FAILED, wants_traceback)
+    elif is_full:
+        full = DiskFull(str(error.filename or "a file"))
+        print_error(full.message, full.hint)
+    else:
+        print_error(f"{why}: {error.filename}" if error.filename else why)
+    return ExitCode.UNAVAILABLE if is_full else ExitCode.SOME_FAILED
 
 
 #: Messages of the parser, and ours.
@@ -135,30 +138,7 @@ def _wrap(text: str, *, indent: int) -> str:
     """Wrap lines on a terminal, and indent continuation lines."""
     if not sys.stderr.isatty():
         return text
-    width = max(_width() - indent, 20)
-    lines = []
-    for line in text.split("\n"):
-        words = line.lstrip(" ")
-        first, *others = wrap_text(words, width)
-        lines += [line[: len(line) - len(words)] + first, *(" " * indent + one for one in others)]
-    return "\n".join(lines)
-
-
-def _width() -> int:
-    """Return the width of the terminal of stderr; stdout may be a file."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except OSError:
-        return 80
-
-
-def _end(code: ExitCode, wants_traceback: Callable[[], bool]) -> int:
-    if wants_traceback():
-        sys.stderr.write(printable(traceback.format_exc()))
-    return int(code)
+    return wrap_lines(text, shutil.get_terminal_size().columns, hang=indent)
 
 
 def _is_output_writable() -> bool:
@@ -169,17 +149,6 @@ def _is_output_writable() -> bool:
     except OSError:
         return False
     return True
-
-
-def _refuse_output(error: OSError, wants_traceback: Callable[[], bool]) -> int:
-    _discard_output()
-    is_full = is_disk_full(error)
-    why = "the disk is full" if is_full else error.strerror or type(error).__name__
-    print_error(
-        f"cannot write to standard output: {why}",
-        "write to a file on a disk with free space: -o FILE",
-    )
-    return _end(ExitCode.UNAVAILABLE if is_full else ExitCode.SOME_FAILED, wants_traceback)
 
 
 def _discard_output() -> None:

@@ -100,7 +100,7 @@ def load(entry: Entry) -> Any:
     """Build the parser's command for an entry of the table."""
     module = import_module(f"edenmem.cli.commands.{entry.module}")
     if entry.is_group:
-        built = build_group(getattr(module, f"{entry.name}_app", None) or module.app)
+        built = build_group(getattr(module, entry.name + "_app", None) or module.app)
         built.name, built.default = entry.name, entry.default
         return built
     return command(entry.name, getattr(module, entry.name + "_" * iskeyword(entry.name)))
@@ -204,12 +204,7 @@ def run(arguments: Sequence[str]) -> int:
         print_error("standard output is closed", "add '> /dev/null' to discard the output")
         return int(ExitCode.USAGE)
     invocation = Invocation()
-    return run_guarded(
-        lambda: _dispatch(arguments, invocation),
-        wants_traceback=lambda: invocation.traceback,
-        is_writing=lambda: invocation.is_writing,
-        advise=invocation.repeat_options,
-    )
+    return run_guarded(lambda: _dispatch(arguments, invocation), invocation)
 
 
 def _replace_closed_streams() -> bool:

@@ -129,8 +129,7 @@ def print_edits(
     target: str | None = None,
 ) -> None:
     """Print the reports of changes, and how to undo them; see `edit_line` for the wording."""
-    for notice in (notice for report in reports for notice in report.notices):
-        run.out.note(notice)
+    run.out.notes(notice for report in reports for notice in report.notices)
     if not run.out.data(reports, edit_data):
         for report in reports:
             run.out.line(edit_line(report, verbs=verbs, target=target))

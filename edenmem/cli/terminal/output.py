@@ -146,6 +146,11 @@ class Output:
             sys.stdout.flush()  # keeps the order on a terminal
             sys.stderr.write(self._wrap_lines(printable(text), sys.stderr) + "\n")
 
+    def notes(self, texts: Iterable[str | None]) -> None:
+        """Print notes, without empty ones."""
+        for text in filter(None, texts):
+            self.note(text)
+
     def progress(self, text: str) -> None:
         """Print a note about progress on a terminal."""
         if self.shows_progress:
@@ -355,13 +360,7 @@ class Output:
         """Wrap a text for a terminal."""
         if self.format is OutputFormat.MARKDOWN or not stream.isatty():
             return text
-        width = self.width - indent
-        return "\n".join(
-            f"{line[: len(line) - len(words)]}{part}"
-            for line in text.split("\n")
-            for words in (line.lstrip(" "),)
-            for part in tables.wrap_text(words, width - len(line) + len(words))
-        )
+        return tables.wrap_lines(text, self.width - indent)
 
 
 def _name_of(column: Column[T], names: Labels, row: T) -> str:

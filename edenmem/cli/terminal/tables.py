@@ -203,6 +203,18 @@ def wrap_text(text: str, width: int, *, fold: bool = False) -> list[str]:
     return lines
 
 
+def wrap_lines(text: str, width: int, *, hang: int | None = None) -> str:
+    """Wrap the lines of a text, each as far indented as it begins, or by ``hang``."""
+    lines = []
+    for line in text.split("\n"):
+        words = line.lstrip(" ")
+        lead = line[: len(line) - len(words)]
+        indent = lead if hang is None else " " * hang
+        first, *others = wrap_text(words, max(width - max(len(lead), len(indent)), 20))
+        lines += [lead + first, *(indent + each for each in others)]
+    return "\n".join(lines)
+
+
 def _breakable(text: str, width: int, fold: bool) -> Iterator[str]:
     """Yield the words of a text, splitting long runs of wide characters, or all with ``fold``."""
     for word in text.split(" "):

@@ -466,8 +466,8 @@ class MentionReview:
         # A fact is shown in full, a long text only around its mentions.
         whole = mention.target_type in ("fact", "reflection") and mention.text
         absorbed = "(absorbed reflections that will be removed)"
-        for line in [whole] if whole else mention.contexts or [absorbed]:
-            out.note(f"  {line}")
+        lines = [whole] if whole else mention.contexts or [absorbed]
+        out.notes(f"  {line}" for line in lines)
         option = "--learned" if mention.learned else "--mentions"
         while True:
             chosen = ask_choice("what to do", option, self._choices(mention))

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from msgspec.structs import replace
 
@@ -176,12 +175,15 @@ def import_(
             dry_run=dry_run,
             progress=progress.step,
         )
+        facts: RestoreReport | None = None
+        chats: ImportReport | None = None
+        survey: Survey | None = None
         if kind is FileKind.RECORDS:
             if agent or user or scope or add_missing:
                 raise UsageError(
                     "records name their scope: omit --agent, --user, --scope and --add-missing"
                 )
-            done = _Done(facts=take(file))
+            facts = take(file)
         else:
             given = Defaults(
                 agent=agent, user=user, shared=scope is ScopeKind.AGENT, add_missing=add_missing
@@ -196,11 +198,10 @@ def import_(
                     f"{file_name(source)}: {survey.damage}",
                     hint="nothing was changed; import the readable part with --skip-bad",
                 )
-            done = _Done(survey=survey, unit=found.chats.unit)
             if found.facts.count or (not kind.has_chats and not found.chats.count):
-                done.facts = take(found.facts, allow_long=True)
+                facts = take(found.facts, allow_long=True)
             if found.chats.count or kind.has_chats:
-                done.chats = run.service.sessions.import_lines(
+                chats = run.service.sessions.import_lines(
                     found.chats,
                     skip_bad=skip_bad,
                     add_missing=found.defaults.add_missing,
@@ -209,8 +210,12 @@ def import_(
                     progress=progress.step,
                 )
         progress.pause()
-        _print_done(run, done, file_name(source), dry_run=dry_run)
-    end_if(not done.is_complete)
+        for number, problem in chats.problems if chats else ():
+            run.out.note(f"{line_place(number, file_name(source), found.chats.unit)}: {problem}")
+        _print_done(run, facts, chats, survey, file_name(source), dry_run=dry_run)
+    damage = (facts and facts.damage) or (survey and survey.damage)
+    failed = facts is not None and (facts.failed or facts.differing)
+    end_if(damage or failed or (chats and chats.problems))
 
 
 # -- what comes ------------------------------------------------------------------------------------
@@ -273,53 +278,48 @@ def _convert(
 
 def _print_survey(run: Invocation, survey: Survey, unit: str, *, unknown: str) -> None:
     """Print what a file has, and what of it does not come."""
-    note = run.out.note
     counts = ((survey.facts, "fact"), (survey.sessions, "session"), (survey.messages, "message"))
     what = ", ".join(many(count, name) for count, name in counts if count) or "nothing to import"
     if survey.since and survey.until:
         what += f", {survey.since:%Y-%m-%d} to {survey.until:%Y-%m-%d}"
-    note(f"  {what}")
-    for title, names in (("agents", survey.agents), ("users", survey.users)):
+
+    def listed(names: dict[str, bool]) -> str:
         shown = [one if known else f"{one} ({unknown})" for one, known in names.items()]
-        if shown:
-            more = [f"and {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
-            note(f"  {title}: {one_line(', '.join([*shown[:_SHOWN], *more]))}")
-    if survey.facts and unknown == "unknown" and not all((survey.agents | survey.users).values()):
-        note("  --add-missing adds the unknown ones")
-    if survey.left_out:
-        listed = ", ".join(f"{name} ({count:,})" for name, count in survey.left_out.items())
-        note(f"  left out: {one_line(listed)}")
-    for number, reason in survey.objections[:_SHOWN]:
-        note(f"  {unit} {number}: {reason}")
-    if survey.long:
-        note(f"  over {survey.words} words: {many(survey.long, 'fact')}")
-    if survey.undated:
-        note(f"  dated now, since they have no times: {many(survey.undated, 'session')}")
+        more = [f"and {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
+        return one_line(", ".join([*shown[:_SHOWN], *more]))
+
+    are_known = all((survey.agents | survey.users).values())
+    left_out = ", ".join(f"{name} ({count:,})" for name, count in survey.left_out.items())
+    undated = many(survey.undated, "session")
+    run.out.notes(
+        [
+            f"  {what}",
+            f"  agents: {listed(survey.agents)}" if survey.agents else "",
+            f"  users: {listed(survey.users)}" if survey.users else "",
+            "  --add-missing adds the unknown ones"
+            if survey.facts and unknown == "unknown" and not are_known
+            else "",
+            f"  left out: {one_line(left_out)}" if left_out else "",
+            *(f"  {unit} {number}: {reason}" for number, reason in survey.objections[:_SHOWN]),
+            f"  over {survey.words} words: {many(survey.long, 'fact')}" if survey.long else "",
+            f"  dated now, since they have no times: {undated}" if survey.undated else "",
+        ]
+    )
 
 
 # -- the outcome -----------------------------------------------------------------------------------
 
 
-class _Done(msgspec.Struct, kw_only=True):
-    """What an import did: facts and other records, conversations, and what was left out."""
-
-    facts: RestoreReport | None = None
-    chats: ImportReport | None = None
-    survey: Survey | None = None
-    unit: str = "line"
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether all of the file is stored."""
-        facts, chats = self.facts, self.chats
-        damage = (facts and facts.damage) or (self.survey and self.survey.damage)
-        failed = facts is not None and (facts.failed or facts.differing)
-        return not (damage or failed or (chats and chats.problems))
-
-
-def _print_done(run: Invocation, done: _Done, file: str, *, dry_run: bool) -> None:
+def _print_done(
+    run: Invocation,
+    facts: RestoreReport | None,
+    chats: ImportReport | None,
+    survey: Survey | None,
+    file: str,
+    *,
+    dry_run: bool,
+) -> None:
     """Print the outcomes; problems, differences and the next step go to stderr."""
-    facts, chats, survey = done.facts, done.chats, done.survey
     rows: list[dict[str, Any]] = []
     if facts:
         problems = [{"line": line, "reason": reason} for line, reason in facts.problems]
@@ -330,8 +330,6 @@ def _print_done(run: Invocation, done: _Done, file: str, *, dry_run: bool) -> No
     if survey:
         objections = [{"line": n, "reason": why} for n, why in survey.objections]
         left_out = {"left_out": survey.left_out, "objections": objections}
-    for number, problem in chats.problems if chats else ():
-        run.out.note(f"{line_place(number, file, done.unit)}: {problem}")
     if not run.out.data(rows, lambda row: row | left_out):
         if facts:
             _show_records(run, facts)
@@ -401,8 +399,10 @@ def _print_notes(run: Invocation, report: RestoreReport, file: str) -> None:
             f"kept stored versions of records that differ: {report.differing:,}{more}",
             "use --on-conflict replace for the versions of the file; replaced ones stay in history",
         )
-    for reason, count in report.vectors_left_out.items():
-        run.out.note(f"skipped {many(count, 'vector')}: {reason}")
+    run.out.notes(
+        f"skipped {many(count, 'vector')}: {reason}"
+        for reason, count in report.vectors_left_out.items()
+    )
     if report.without_vector:
         without = many(report.without_vector, "fact")
         run.out.note(f"{without} without a vector; 'edenmem embed backfill' adds it")
@@ -439,8 +439,7 @@ def _import_folder(
     }
     if not run.out.data([data], dict):
         print_errors((f"{_place(one.edit)}: {one.reason}", one.hint) for one in refused)
-        for notice in report.notices if report else ():
-            run.out.note(notice)
+        run.out.notes(report.notices if report else ())
         if report is not None:
             run.out.safe(f"applied {done:,} of {many(len(plan.edits), 'change')}")
             note_undo_run(run, data["run_id"])

@@ -422,8 +422,9 @@ def _make_plan(run: Invocation, settings: Settings) -> SwitchPlan:
 def _read_labeled_set(run: Invocation, file: str) -> LabeledSet:
     with lines_of(file) as lines:
         labeled = run.service.evaluation.read(lines)
-    for unknown in labeled.unknown:
-        run.out.note(f"{line_place(unknown.line, file_name(file))}: {unknown.why}")
+    run.out.notes(
+        f"{line_place(unknown.line, file_name(file))}: {unknown.why}" for unknown in labeled.unknown
+    )
     return labeled
 
 

@@ -47,8 +47,7 @@ _Timeout = Annotated[
 def _keeper(run: Invocation) -> IndexKeeper:
     """Return the index manager, with the dimensions of the embedding model."""
     keeper = run.with_models(lambda service: service.indexes)
-    for notice in keeper.notices:
-        run.out.note(notice)
+    run.out.notes(keeper.notices)
     return keeper
 
 
@@ -107,16 +106,19 @@ def create(
             return
         for state in states:  # what the update changes
             run.out.note(f"{state.name} on {state.collection}")
-            for difference in state.differences or ("will be rebuilt",):
-                run.out.note(f"  {difference}")
+            run.out.notes(
+                f"  {difference}" for difference in state.differences or ("will be rebuilt",)
+            )
         if not dry_run:
             run.confirm(f"Update {_describe_indexes(states)}?", yes=yes)
         actions += keeper.update(states, rebuild=rebuild, dry_run=dry_run)
     else:
         if replace and (older := keeper.to_replace()):
             if not dry_run:
-                for action in keeper.replace(older, dry_run=True):
-                    run.out.note(f"{action.name} on {action.state.collection}: {action.note}")
+                run.out.notes(
+                    f"{action.name} on {action.state.collection}: {action.note}"
+                    for action in keeper.replace(older, dry_run=True)
+                )
                 run.confirm(f"Replace {_describe_indexes(older)}?", yes=yes)
             actions += keeper.replace(older, dry_run=dry_run)
         done = {action.name for action in actions}
@@ -215,8 +217,7 @@ def drop(
         return
     states = [action.state for action in planned if action.outcome == "would_drop"]
     if not yes:
-        for state in states:
-            run.out.note(f"{state.name} on {state.collection}")
+        run.out.notes(f"{state.name} on {state.collection}" for state in states)
     run.confirm(f"Drop {_describe_indexes(states)}?", yes=yes)
     _print_actions(run, keeper.drop(names))
 

@@ -184,8 +184,7 @@ def delete(
     chosen = refs or [_choose_fact(run)]
     targets = [run.resolver.target(ref, _DELETED, removed=True) for ref in chosen]
     found = [_read(run, target) for target in targets]
-    for memory in found:
-        run.out.note(f"{memory.id}  {one_line(memory.content, 60)}")
+    run.out.notes(f"{memory.id}  {one_line(memory.content, 60)}" for memory in found)
     kinds = {target.kind for target in targets}
     words = kinds if len(kinds) == 1 else ("memory", "memories")
     if not dry_run:

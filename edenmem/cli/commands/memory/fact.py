@@ -266,10 +266,8 @@ def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) ->
     ]
     run.out.listing(reports, columns, empty="nothing was merged")
     stayed = [each for report in reports for each in report.stayed]
-    for fact_id, why in stayed:
-        run.out.note(f"kept {fact_id}: {why}")
-    for error in missed:
-        run.out.note(f"not merged: {error.message}")
+    run.out.notes(f"kept {fact_id}: {why}" for fact_id, why in stayed)
+    run.out.notes(f"not merged: {error.message}" for error in missed)
     end_if(partly or missed or stayed)
 
 

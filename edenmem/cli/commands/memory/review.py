@@ -278,6 +278,5 @@ def _each(
         return reports
 
     print_edits(run, *run.serve(work))
-    for error in failed:
-        run.out.note(error.message)
+    run.out.notes(error.message for error in failed)
     end_if(failed)

@@ -135,8 +135,7 @@ def _check(run: Invocation, step: UndoStep) -> UndoStep:
     """
     if step.outcome is not UndoOutcome.REFUSED:
         return step
-    for line in _in_the_way(run, step):
-        run.out.note(line)
+    run.out.notes(_in_the_way(run, step))
     if step.forceable:
         hint = f"undo the later change first, or force: edenmem undo {step.entry.id} --force"
     elif step.in_the_way:

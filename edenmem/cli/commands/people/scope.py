@@ -241,8 +241,7 @@ def _print_plan(run: Invocation, report: EditReport, target: str) -> None:
     """Print a planned change of a policy, with each field before and after."""
     from edenmem.engine.edits.checks import POLICY_FIELDS  # loads the rules of acceptance
 
-    for notice in report.notices:
-        run.out.note(notice)
+    run.out.notes(report.notices)
     after = report.after or {}
     before = report.before or dict.fromkeys(after) | {"private": False, "active": True}
 

@@ -123,8 +123,7 @@ def context(
         words=sum(part.words for part in report.parts),
         tokens=sum(part.tokens for part in report.parts),
     )
-    for line in plain_table(_PARTS, [*report.parts, total], 80):
-        run.out.note(line)
+    run.out.notes(plain_table(_PARTS, [*report.parts, total], 80))
     recalled = f", recall: {report.explanation}" if report.recall != "off" else ""
     run.out.note(f"{'from the cache' if report.cached else 'built now'}{recalled}")
 

@@ -59,8 +59,9 @@ def eval(
         raise UsageError("--tune optimizes nDCG@10; run it without --top-k and --by-kind")
     with lines_of(file) as lines:
         labeled = run.service.evaluation.read(lines)
-    for unknown in labeled.unknown:
-        run.out.note(f"{line_place(unknown.line, file_name(file))}: {unknown.why}")
+    run.out.notes(
+        f"{line_place(unknown.line, file_name(file))}: {unknown.why}" for unknown in labeled.unknown
+    )
     queries, names = labeled.queries, list(recipes or ())
     if queries and tune:
         run.out.progress("trying settings …")
@@ -83,8 +84,7 @@ def eval(
 
 def _print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:
     """Print the scores of each recipe."""
-    for notice in evaluation.notices:
-        run.out.note(notice)
+    run.out.notes(evaluation.notices)
     scores = evaluation.scores if by_kind else evaluation.overall()
     columns: list[Column[RecipeScore]] = [
         Column("recipe", lambda score: score.recipe),

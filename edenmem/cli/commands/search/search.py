@@ -168,7 +168,7 @@ def search(
                 about, scopes, since=begin, until=end, session_id=session_id
             )
         )
-        _note_all(run, found.notices)
+        run.out.notes(found.notices)
         run.out.listing(
             found.hits,
             _HITS[1:],
@@ -195,7 +195,7 @@ def search(
         answer = run.serve(
             lambda service: service.detective.why_not(fact_id, texts[0], scopes, **wanted)
         )
-        _note_all(run, answer.notices)
+        run.out.notes(answer.notices)
         if not run.out.data([answer]):
             _show_why_not(run, answer, chosen)
         return
@@ -210,7 +210,7 @@ def search(
             **wanted,
         )
     )
-    _note_all(run, report.notices)
+    run.out.notes(report.notices)
     if set(places) != {"facts"}:
         _list_memory(run, report)
     elif run.out.is_screen and report.hits:
@@ -225,11 +225,6 @@ def search(
         chosen.id, [ScopeKind.USER]
     ):
         run.out.note("users' facts are searched only with --user")
-
-
-def _note_all(run: Invocation, notices: Sequence[str]) -> None:
-    for notice in notices:
-        run.out.note(notice)
 
 
 def _parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
@@ -349,8 +344,9 @@ def _print_remains(run: Invocation, report: SearchReport) -> None:
     timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
     how = f"recipe {report.recipe}, {timings}"
     if run.out.is_data:
-        for dropped in report.dropped:
-            run.out.note(f"dropped: {dropped.fact_id}  {_reason(dropped)}")
+        run.out.notes(
+            f"dropped: {dropped.fact_id}  {_reason(dropped)}" for dropped in report.dropped
+        )
         run.out.note(how)
         return
     if report.dropped:

@@ -48,8 +48,7 @@ def init(
             run.move_to(answer)
     setup = run.service.setup
     location, plan = setup.location, setup.plan()
-    for note in plan.notes:
-        run.out.note(note)
+    run.out.notes(plan.notes)
     _print_vectors(run)
     if dry_run:
         _print_preparation(run, location, plan, made=None)
@@ -104,8 +103,7 @@ def _print_preparation(
             out.line("  (--format json names each index)")
         if not steps:
             out.line("  nothing to create")
-    for warning in plan.warnings:
-        out.note(warning)
+    out.notes(plan.warnings)
 
 
 def _question(plan: Preparation, location: str) -> str:
@@ -130,8 +128,7 @@ def _print_vectors(run: Invocation) -> None:
                 service.embeddings.language_advice() if service.setup.is_made else "",
             )
         )
-        for each in filter(None, advice):
-            run.out.note(each)
+        run.out.notes(advice)
 
 
 def _uri_in(target: Path) -> str:

@@ -40,8 +40,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         )
     agent_id = options.agent_id_of(run, agent)
     overview = run.service.scopes.overview(agent_id=agent_id)
-    for notice in overview.notices:
-        run.out.note(notice)
+    run.out.notes(overview.notices)
     sharing = run.service.cold.sharing(agent_id) if overview.store.initialized else None
     if sharing is not None and not sharing.in_force.shared:
         sharing = None

@@ -6,8 +6,8 @@ import asyncio
 import os
 import shlex
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from string import ascii_letters, digits
@@ -397,7 +397,7 @@ def _run_once(
 
     async def work(service: MemoryService) -> ExitCode | None:
         stop = asyncio.Event()
-        with _Signals(stop.set):  # a signal may arrive while the report is printed
+        with _handle_signals(stop.set):  # a signal may arrive while the report is printed
             with show_progress(run.out) as progress:
                 progress.say("looking for idle sessions")
                 report = await service.cold.run(
@@ -452,22 +452,18 @@ def _print_idle(run: Invocation, left_out: Sequence[LeftOut]) -> None:
     )
 
 
-class _Signals:
-    """Context in which SIGTERM and Ctrl-C call a function."""
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
-
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            with suppress(NotImplementedError):  # on Windows Ctrl-C cancels, without loss
-                loop.add_signal_handler(name, self._act)
-
-    def __exit__(self, *error: object) -> None:
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            with suppress(NotImplementedError):
+@contextmanager
+def _handle_signals(act: Callable[[], None]) -> Iterator[None]:
+    """Call a function on SIGTERM and Ctrl-C."""
+    loop, names = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    with suppress(NotImplementedError):  # on Windows Ctrl-C cancels, without loss
+        for name in names:
+            loop.add_signal_handler(name, act)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError):
+            for name in names:
                 loop.remove_signal_handler(name)
 
 

@@ -105,8 +105,10 @@ def _print_reports(run: Invocation, reports: Sequence[ConsolidationReport], *, d
     labels = run.service.scopes.labels([report.scope for report in reports])
     run.out.listing(reports, _COLUMNS, empty="nothing was due")
     for report in () if run.out.is_data else reports:
-        for note in _notes(report, verbose=run.verbosity > 0):
-            run.out.note(f"{labels.full(report.scope)}: {note}")
+        run.out.notes(
+            f"{labels.full(report.scope)}: {note}"
+            for note in _notes(report, verbose=run.verbosity > 0)
+        )
     for report in reports if diffs and not run.out.is_data else ():
         if report.before != report.after:
             name = labels.full(report.scope)

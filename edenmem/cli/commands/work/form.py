@@ -222,8 +222,7 @@ def _print_formations(
     if not run.out.is_data:
         _print_planned(run, reports, labels)
         for report in reports:
-            for note in _notes(report, labels[report.session_id]):
-                run.out.note(note)
+            run.out.notes(_notes(report, labels[report.session_id]))
         _print_rejected(run, reports, verbose=verbose)
     _print_switched_off(run, reports, labels)
     used = [usage for report in reports for usage in report.usage]
@@ -278,16 +277,19 @@ def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verb
         if verbose:
             print_judgments(run, report.decisions)
     held = sum(report.held for report in reports)
-    unconfirmed = sum(each.is_marked for report in reports for each in report.decisions)
-    if held:
-        run.out.note(f"held for review: {many(held, 'item')}; decide: edenmem review")
-    if unconfirmed:
-        items = many(unconfirmed, "item")
-        run.out.note(f"unconfirmed: {items}; see 'edenmem fact list --unconfirmed'")
-    if counts:
-        by_rule = ", ".join(f"{rule or 'other'} {count}" for rule, count in counts.most_common())
-        more = "" if verbose else "; listed by --verbose and 'edenmem why'"
-        run.out.note(f"rejected by rule: {by_rule}{more}")
+    doubtful = sum(each.is_marked for report in reports for each in report.decisions)
+    unconfirmed = many(doubtful, "item")
+    by_rule = ", ".join(f"{rule or 'other'} {count}" for rule, count in counts.most_common())
+    more = "" if verbose else "; listed by --verbose and 'edenmem why'"
+    run.out.notes(
+        [
+            f"held for review: {many(held, 'item')}; decide: edenmem review" if held else "",
+            f"unconfirmed: {unconfirmed}; see 'edenmem fact list --unconfirmed'"
+            if doubtful
+            else "",
+            f"rejected by rule: {by_rule}{more}" if counts else "",
+        ]
+    )
 
 
 def _print_switched_off(
