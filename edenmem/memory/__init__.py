@@ -31,4 +31,3 @@ from edenmem.memory.state import Disorder as Disorder
 from edenmem.memory.state import Head as Head
 from edenmem.memory.state import Origin as Origin
 from edenmem.memory.state import State as State
-from edenmem.memory.state import Use as Use

@@ -351,7 +351,7 @@ def _undo_addition(
                 differs, why = True, "the shard has memory that would become inaccessible"
         case _:
             is_agent = isinstance(now, Agent)
-            if used := state.use("agent" if is_agent else "user", now.id).words:
+            if used := state.use("agent" if is_agent else "user", now.id):
                 return _no_way(f"the {kind.name} {used}", now)
             change = RemoveAgent(agent_id=now.id) if is_agent else RemoveUser(user_id=now.id)
             differs = False

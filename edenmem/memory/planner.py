@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from edenmem.memory import accounts, facts, held, reflections, settings, texts
+from edenmem.memory import facts, reflections, settings, texts
 from edenmem.memory.effect import Effect, Write
 from edenmem.memory.outcome import VOID, conflict, result
 from edenmem.memory.requirements import Needs, blocks_of, home_of, kept_scopes, needs
@@ -54,18 +54,18 @@ _PLANS: dict[type, Callable[[Any, State, ChangeSet], Effect]] = {
     RestoreReflection: reflections.insert,
     ReviseReflection: reflections.revise,
     RemoveReflection: reflections.remove,
-    HoldItem: held.hold,
-    RemoveHeld: held.remove,
+    HoldItem: reflections.hold,
+    RemoveHeld: reflections.remove_held,
     WriteConsolidation: texts.write,
     RevertConsolidation: texts.revert,
     RepairBuffer: texts.repair,
     WritePolicy: settings.write_policy,
     RemovePolicy: settings.remove_policy,
     SetAgentToggles: settings.set_toggles,
-    AddAgent: accounts.add,
-    AddUser: accounts.add,
-    RemoveAgent: accounts.remove,
-    RemoveUser: accounts.remove,
+    AddAgent: settings.add_account,
+    AddUser: settings.add_account,
+    RemoveAgent: settings.remove_account,
+    RemoveUser: settings.remove_account,
 }
 
 

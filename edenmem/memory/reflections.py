@@ -1,4 +1,4 @@
-"""Plan changes to reflections, and thereby to buffers."""
+"""Plan changes to reflections, and thereby to buffers, and to items that wait for review."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from edenmem.models.changes import (
     AddReflection,
     ChangeSet,
     ChangeStatus,
+    HoldItem,
+    RemoveHeld,
     RemoveReflection,
     RestoreReflection,
     ReviseReflection,
@@ -95,3 +97,36 @@ def reflection_in(state: State, scope: Scope, reflection_id: str) -> Reflection 
     """Return the reflection, if it is in this scope."""
     found = state.reflections.get(reflection_id)
     return found if found is not None and home_of(found) == scope else None
+
+
+# -- held items ----------------------------------------------------------------------------------
+
+
+def hold(change: HoldItem, state: State, context: ChangeSet) -> Effect:
+    """Plan to keep an item; memory and its contexts stay as they are."""
+    new = change.held
+    try:
+        scope = new.home
+    except ScopeError as error:
+        return conflict(change, new.id, error.message)
+    if state.held.get(new.id) is not None:
+        return duplicate(change, context, "held", new.id, scope, "it already waits for review")
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, new.id),
+        writes=(Write(None, new),),
+        entry=audit(change, context, "held", new.id, scope, None, plain(new)),
+    )
+
+
+def remove_held(change: RemoveHeld, state: State, context: ChangeSet) -> Effect:
+    """Plan a removal."""
+    old = state.held.get(change.held_id)
+    if old is None or home_of(old) != change.scope:
+        return missing(change, change.held_id)
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, old.id),
+        writes=(Write(old, None),),
+        entry=audit(change, context, "held", old.id, change.scope, plain(old), None),
+    )

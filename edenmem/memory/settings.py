@@ -1,4 +1,4 @@
-"""Plan changes to privacy, policies and the toggles of agents."""
+"""Plan changes to privacy, policies, and agents and accounts that edenmem adds or removes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from edenmem.memory.outcome import audit, conflict, missing, plain, result, rewr
 from edenmem.memory.reflections import reflection_in
 from edenmem.memory.state import State
 from edenmem.models.changes import (
+    AddAgent,
+    AddUser,
     ChangeSet,
     ChangeStatus,
+    RemoveAgent,
     RemovePolicy,
+    RemoveUser,
     SetAgentToggles,
     SetPrivacy,
     WritePolicy,
 )
-from edenmem.models.host import Agent
+from edenmem.models.host import Agent, User
 from edenmem.models.memory import Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 
@@ -127,4 +131,41 @@ def set_toggles(change: SetAgentToggles, state: State, context: ChangeSet) -> Ef
         writes=(write,),
         entry=audit(change, context, "agent", old.id, None, plain(write.old), plain(write.new)),
         touches=(Touch(Scope.agent(old.id)),),
+    )
+
+
+def add_account(change: AddAgent | AddUser, state: State, context: ChangeSet) -> Effect:
+    """Plan an agent or account whose ID and username must be free."""
+    account: Agent | User
+    kind, account = (
+        ("agent", change.agent) if isinstance(change, AddAgent) else ("user", change.user)
+    )
+    if state.ids.get(account.id) or state.names.get((kind, account.username)):
+        detail = f"ID or username already in use: {account.username!r}"
+        return conflict(change, account.id, detail)
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, account.id),
+        writes=(Write(None, account),),
+        entry=audit(change, context, kind, account.id, None, None, plain(account)),
+    )
+
+
+def remove_account(change: RemoveAgent | RemoveUser, state: State, context: ChangeSet) -> Effect:
+    """Plan the removal of an agent or account without references."""
+    account: Agent | User | None
+    if isinstance(change, RemoveAgent):
+        kind, account_id, account = "agent", change.agent_id, state.agents.get(change.agent_id)
+    else:
+        kind, account_id, account = "user", change.user_id, state.users.get(change.user_id)
+    if account is None:
+        return missing(change, account_id, f"there is no such {kind}")
+    used = state.use(kind, account_id)
+    if used:
+        return conflict(change, account_id, f"{account.username!r} {used}")
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, account_id),
+        writes=(Write(account, None),),
+        entry=audit(change, context, kind, account_id, None, plain(account), None),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -53,31 +54,8 @@ class Disorder(msgspec.Struct, frozen=True, kw_only=True):
     after: dict[str, Any]
 
 
-class Use(msgspec.Struct, kw_only=True):
-    """The data of an agent or account, as numbers, and in ``more`` other references, in words.
-
-    The numbers need not be exact above the number of changes of a batch.
-    """
-
-    facts: int = 0
-    reflections: int = 0
-    held: int = 0
-    texts: int = 0
-    policies: int = 0
-    sessions: int = 0
-    agents: int = 0
-    more: str = ""
-
-    @property
-    def words(self) -> str:
-        """Return the first kind of its data in words; "" if there is none."""
-        for name, told in _WORDS.items():
-            if getattr(self, name) > 0:
-                return told
-        return self.more
-
-
-_WORDS = {
+#: What an agent or account may have, in words, by the names in `State.used` and `State.grown`.
+_USES = {
     "facts": "has facts",
     "reflections": "has reflections",
     "held": "has items that wait for review",
@@ -94,7 +72,9 @@ class State(msgspec.Struct, kw_only=True):
     A present key is known; its value None means that the object does not exist. A working copy for
     one batch or dry run: `fold` modifies it. ``buffers`` has the IDs of pending reflections with
     the times that order them. ``origins`` complements ``heads`` for targets whose version history
-    lacks; keys of both are a target type and an ID.
+    lacks; keys of both are a target type and an ID. ``used`` counts the data of agents and
+    accounts by kind; other references are named in words. The numbers need not be exact above the
+    number of changes of a batch.
 
     A dry run may load more later (`missing`, `take`). Folded data takes precedence over data loaded
     later, since the store has none of it.
@@ -114,7 +94,7 @@ class State(msgspec.Struct, kw_only=True):
     users: dict[str, User | None] = msgspec.field(default_factory=dict)
     ids: dict[str, bool] = msgspec.field(default_factory=dict)
     names: dict[tuple[str, str], bool] = msgspec.field(default_factory=dict)
-    used: dict[tuple[str, str], Use] = msgspec.field(default_factory=dict)
+    used: dict[tuple[str, str], dict[str, int]] = msgspec.field(default_factory=dict)
     repairs: dict[Scope, Disorder | None] = msgspec.field(default_factory=dict)
     answers: dict[str, Answer | None] = msgspec.field(default_factory=dict)
     blocks: dict[str, bool] = msgspec.field(default_factory=dict)
@@ -144,10 +124,9 @@ class State(msgspec.Struct, kw_only=True):
         ordered = sorted((at, each) for each, at in times.items() if at is not None)
         return tuple(each for _, each in ordered)
 
-    def use(self, kind: str, account_id: str) -> Use:
-        """Return the data of an agent ("agent") or an account ("user")."""
-        known = self.used.get((kind, account_id), Use())
-        grown = self.grown.get((kind, account_id), {})
-        return msgspec.structs.replace(
-            known, **{name: getattr(known, name) + more for name, more in grown.items()}
-        )
+    def use(self, kind: str, account_id: str) -> str:
+        """Return what an agent ("agent") or account ("user") has, in words; "" if nothing."""
+        used = Counter(self.used.get((kind, account_id), {}))
+        used.update(self.grown.get((kind, account_id), {}))
+        names = (name for name in (*_USES, *used) if used[name] > 0)
+        return next((_USES.get(name, name) for name in names), "")

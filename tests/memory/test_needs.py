@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from hypothesis import given
@@ -28,7 +29,7 @@ def loaded(needed: Needs, memory: State) -> State:
         absent: Any = {"ids": False, "names": False, "blocks": False}.get(name)
         found = _Loaded({key: known.get(key, absent) for key in getattr(needed, name)})
         setattr(answer, name, found)
-    answer.used = _Loaded({key: memory.use(*key) for key in needed.used})
+    answer.used = _Loaded({key: _counts(memory, key) for key in needed.used})
     for scope in needed.buffers:
         ids = memory.buffer(scope)
         known = {id: memory.reflections[id] for id in ids}
@@ -69,6 +70,12 @@ def test_a_dry_run_of_many_sets_may_load_as_it_goes(
             alone = ChangeSet(id=changes.id, actor=changes.actor, at=changes.at, changes=(change,))
             found += preview(alone, lambda needs, at: loaded(needs, before), state)
     assert _without_places(found) == _without_places(scene.effects[said:])
+
+
+def _counts(memory: State, key: tuple[str, str]) -> dict[str, int]:
+    found = Counter(memory.used.get(key, {}))
+    found.update(memory.grown.get(key, {}))
+    return found
 
 
 def _without_places(effects: list[Effect]) -> list[Effect]:

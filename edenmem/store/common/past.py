@@ -2,16 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from edenmem.models.memory import Fact, FactTimes, Reflection
+from edenmem.models.backup import TOMBSTONE
+from edenmem.models.memory import Fact, FactTimes, Reflection, content_hash
 from edenmem.models.records import AuditEntry, HistoryEntry
 
 #: The changes that current flags do not show.
 REWRITING = ("revise_reflection", "remove_reflection", "restore_reflection", "revert_consolidation")
+
+
+def facts_at(
+    moment: datetime,
+    facts: Iterable[Fact],
+    moves: Iterable[HistoryEntry],
+    find_versions: Callable[[Iterable[str]], Mapping[str, HistoryEntry]],
+    *,
+    limit: int,
+) -> list[Fact]:
+    """Return the facts as they were at ``moment``, newest first.
+
+    Args:
+        moment: The time of the facts.
+        facts: The current facts, newest first.
+        moves: The removals and restorations since the moment.
+        find_versions: Returns the last versions of facts up to the moment, by their IDs.
+        limit: Maximum number of facts.
+    """
+    then: dict[str, Fact] = {}
+    moved: dict[str, Fact | None] = {}
+    for entry in moves:
+        moved[entry.target_id] = entry.snapshot or moved.get(entry.target_id)
+    gone = (fact for fact in moved.values() if fact is not None and fact.formed_at <= moment)
+    changed = {fact.id: fact for fact in gone}
+    for fact in facts if limit > 0 else ():
+        if fact.formed_at <= moment and (fact.changed_at > moment or fact.id in moved):
+            changed[fact.id] = fact
+        elif fact.changed_at <= moment and not fact.has_expired(moment):
+            then[fact.id] = fact
+            if len(then) == limit:
+                break
+    versions = find_versions(changed)
+    for fact in changed.values():
+        last = versions.get(fact.id)
+        if last is None or last.action != TOMBSTONE:
+            past = _before_history(fact) if last is None else as_version(fact, last, moment)
+            if not past.has_expired(moment):
+                then[past.id] = past
+    newest = sorted(then.values(), key=lambda fact: (-fact.recent_at.timestamp(), fact.id))
+    return newest[: max(0, limit)]
+
+
+def _before_history(fact: Fact) -> Fact:
+    """Return the previous state of a fact that another program changed, as far as known."""
+    content = fact.previous_content or fact.content
+    return msgspec.structs.replace(
+        fact,
+        content=content,
+        hash=content_hash(content, fact.key),
+        version=max(fact.version - 1, 1),
+        previous_content=None,
+        updated_at=None,
+        embedding=None,
+        embedding_model=None,
+    )
 
 
 def as_version(fact: Fact, entry: HistoryEntry, moment: datetime) -> Fact:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State, Use
+from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State
 from edenmem.memory.outcome import VOID, plain
 from edenmem.memory.texts import new_text
 from edenmem.models.backup import StoredVersion
@@ -35,7 +35,6 @@ from edenmem.store.mongo.memory.buffers import BUFFER
 from edenmem.store.mongo.memory.history import (
     fact_version,
     history_from,
-    in_order,
     text_version,
 )
 from edenmem.store.protocol.store import batched
@@ -223,9 +222,8 @@ class Loader:
                     versions.setdefault((kind, version.target_id), []).append(version)
         for target in targets:
             current = self._current(*target)
-            past = in_order(versions.get(target, ()), current)
-            if past:
-                last = past[-1]
+            last = max(versions.get(target, ()), key=lambda each: each.place, default=None)
+            if last is not None:
                 state.heads[target] = Head(version=last.version, action=last.action, life=last.life)
             if current is not None:
                 state.origins[target] = Origin(
@@ -274,34 +272,34 @@ class Loader:
             state.names[kind, name] = any(self._find(users, key, _ID, limit=1))
         state.used = {(kind, key): self._use(kind, key) for kind, key in needs.used}
 
-    def _use(self, kind: str, account_id: str) -> Use:
+    def _use(self, kind: str, account_id: str) -> dict[str, int]:
         """Count the data of an agent, or of an account with living agents."""
-        users, use = self._settings.users_collection, Use()
-        account = object_id(account_id)
+        users, account = self._settings.users_collection, object_id(account_id)
+        use = {"sessions": self._count(self._settings.sessions_collection, {f"{kind}s": account})}
+        owner: Filter = {"agent_id": account}
+        kinds: Iterable[ScopeKind] = ScopeKind
         if kind == "agent":
-            owner: Filter = {"agent_id": account}
-            use.policies = self._count(names.POLICIES, {**owner, "version": {"$gte": 1}})
+            use["policies"] = self._count(names.POLICIES, {**owner, "version": {"$gte": 1}})
         else:
-            living = [
-                each["_id"] for each in self._find(users, {"type": "agent", **NOT_DELETED}, _ID)
-            ]
-            owner = {"agent_id": {"$in": living}, "scope": "user", "user_id": account}
+            agents: Filter = {"type": "agent", **NOT_DELETED}
+            living = [each["_id"] for each in self._find(users, agents, _ID)]
             policies = self._policies({Scope.user(str(agent), account_id) for agent in living})
-            use.policies = sum(1 for policy in policies.values() if policy is not None)
-            use.agents = self._count(users, {"type": "agent", "owner": account, **NOT_DELETED})
-        if kind == "agent" or living:
-            use.facts = self._count(names.FACTS, owner)
-            use.reflections = self._count(names.REFLECTIONS, owner)
-            use.held = self._count(names.HELD, owner)
-            for each in ScopeKind if kind == "agent" else (ScopeKind.USER,):
-                key = {**owner, "scope": each.value}
-                texts = self._find(names.CONSOLIDATED, key, {"consolidated_content": 1})
-                stored = (codec.text(text.get("consolidated_content")) for text in texts)
-                use.texts += sum(1 for text in stored if codec.split_version_line(text)[0])
-        use.sessions = self._count(self._settings.sessions_collection, {f"{kind}s": account})
+            use["policies"] = sum(1 for policy in policies.values() if policy is not None)
+            use["agents"] = self._count(users, {**agents, "owner": account})
+            owner = {"agent_id": {"$in": living}, "scope": "user", "user_id": account}
+            kinds = (ScopeKind.USER,) if living else ()
+        if kinds:
+            for name in (names.FACTS, names.REFLECTIONS, names.HELD):
+                use[name.removeprefix("memory2_")] = self._count(name, owner)
+        for each in kinds:
+            key = {**owner, "scope": each.value}
+            texts = self._find(names.CONSOLIDATED, key, {"consolidated_content": 1})
+            stored = (codec.text(text.get("consolidated_content")) for text in texts)
+            written = sum(1 for text in stored if codec.split_version_line(text)[0])
+            use["texts"] = use.get("texts", 0) + written
         document = self.stored.get((kind, account_id))
-        use.more = "" if document is None else _more_in(document, kind)
-        return use
+        more = "" if document is None else _more_in(document, kind)
+        return {**use, more: 1} if more else use
 
     def _count(self, collection: str, filter: Filter) -> int:
         return sum(1 for _ in self._find(collection, filter, _ID, limit=_COUNTED))

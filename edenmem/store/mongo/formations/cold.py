@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from heapq import merge
+from itertools import chain, islice
 from typing import Any
 
 from bson import ObjectId
@@ -89,27 +90,20 @@ class MongoColdSessions:
 
         Pages have no cursor in between.
         """
-        order = (("activity", 1), ("_id", 1))
-        after: Filter = {"activity": {"$gt": EPOCH, "$lt": before}}
+        rules: Filter = {"settled": settled}
+        left: list[Filter] = [{**rules, "activity": {"$gt": EPOCH, "$lt": before}}]
         while True:
-            page = list(self._db.cold.find({"settled": settled, **after}, sort=order, limit=_PAGE))
+            order = (("activity", 1), ("_id", 1))
+            found = (self._db.cold.find(filter, sort=order, limit=_PAGE) for filter in left)
+            page = list(islice(chain.from_iterable(found), _PAGE))
             yield from page
             if len(page) < _PAGE:
                 return
-            last = page[-1]
-            same = {"activity": last["activity"], "_id": {"$gt": last["_id"]}}
-            yield from self._same_time(settled, same)
-            after = {"activity": {"$gt": last["activity"], "$lt": before}}
-
-    def _same_time(self, settled: str | None, same: Filter) -> Iterator[Document]:
-        """Yield the remaining notes with the same time, which an import can create."""
-        while True:
-            order = (("_id", 1),)
-            page = list(self._db.cold.find({"settled": settled, **same}, sort=order, limit=_PAGE))
-            yield from page
-            if len(page) < _PAGE:
-                return
-            same = {**same, "_id": {"$gt": page[-1]["_id"]}}
+            at, key = page[-1]["activity"], page[-1]["_id"]
+            left = [
+                {**rules, "activity": at, "_id": {"$gt": key}},  # an import may give one time
+                {**rules, "activity": {"$gt": at, "$lt": before}},
+            ]
 
     def _look_up(
         self, notes: Sequence[Document], before: datetime, rules: str

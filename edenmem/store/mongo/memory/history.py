@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,13 +13,13 @@ from bson.binary import Binary
 
 from edenmem.memory.outcome import version_id
 from edenmem.models import backup
-from edenmem.models.backup import StoredVersion
+from edenmem.models.backup import TOMBSTONE, StoredVersion
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_new_fact
-from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import StoredEntry, salts_of
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.common.past import REWRITING, as_version, buffer_at
+from edenmem.store.common.past import REWRITING, buffer_at, facts_at
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
@@ -33,10 +33,6 @@ from edenmem.store.mongo.core.filters import (
 )
 from edenmem.store.protocol.memory import Memory
 
-#: The action of a tombstone, which records the removal of a fact.
-DELETED = "delete"
-
-_TYPES = {"fact", "consolidation"}
 _ENTRY_FIELDS = HistoryEntry.__struct_fields__
 
 
@@ -105,7 +101,7 @@ def history_from(document: Document) -> StoredVersion:
 
 def place_of(document: Document) -> Place:
     """Return the position of a stored version."""
-    is_tombstone = document.get("action") == DELETED
+    is_tombstone = document.get("action") == TOMBSTONE
     return codec.number(document.get("version")), codec.number(document.get("life")), is_tombstone
 
 
@@ -201,8 +197,6 @@ class MongoHistory:
     def versions(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
     ) -> list[HistoryEntry]:
-        if target_type not in _TYPES:
-            return []
         key: Filter = {"target_type": target_type}
         if target_type == "consolidation" and scope is not None:
             key = {"scope_key": scope.key, **key}
@@ -218,11 +212,8 @@ class MongoHistory:
             targets[current.target_id] = {current.place: current, **last}
         entries = [
             HistoryEntry(**{name: getattr(version, name) for name in _ENTRY_FIELDS})
-            for target, versions in targets.items()
-            for version in in_order(
-                versions.values(),
-                current if current is not None and current.target_id == target else None,
-            )
+            for versions in targets.values()
+            for version in sorted(versions.values(), key=lambda each: each.place)
         ]
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
@@ -245,50 +236,24 @@ class MongoHistory:
         return past[-1] if past else None
 
     def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
-        if limit < 1:
-            return []
-        then: dict[str, Fact] = {}
-        # Facts changed later or ever removed are looked up in history.
-        changed = {
-            entry.target_id: entry.snapshot
-            for entry in self._removals(scopes)
-            if entry.snapshot is not None and entry.snapshot.formed_at <= moment
-        }
-        for fact in self._memory.facts(FactFilter(scopes=tuple(scopes))):
-            if fact.formed_at <= moment < fact.changed_at:
-                changed[fact.id] = fact
-            elif fact.has_expired(moment):
-                continue
-            elif fact.changed_at <= moment and fact.id not in changed:
-                then[fact.id] = fact
-                if len(then) == limit:
-                    break
-        moved = self._versions_at(changed, moment)
-        then.update((fact.id, fact) for fact in moved if not fact.has_expired(moment))
-        newest = sorted(then.values(), key=lambda fact: (-fact.recent_at.timestamp(), fact.id))
-        return newest[:limit]
+        moved = {"target_type": "fact", "action": {"$in": [TOMBSTONE, "restore"]}}
+        since = {"at": {"$gt": moment}}
+        filters = [{"scope_key": each.key, **moved, **since} for each in dict.fromkeys(scopes)]
+        moves = map(history_from, self._db.find_all(self._db.history, filters))
+        facts = self._memory.facts(FactFilter(scopes=tuple(scopes)))
 
-    def _removals(self, scopes: Sequence[Scope]) -> Iterator[HistoryEntry]:
-        filters = [
-            {"scope_key": scope.key, "target_type": "fact", "action": DELETED}
-            for scope in dict.fromkeys(scopes)
-        ]
-        return map(history_from, self._db.find_all(self._db.history, filters))
+        def find_versions(ids: Iterable[str]) -> dict[str, StoredVersion]:
+            latest: dict[str, StoredVersion] = {}
+            filters = [
+                {"target_type": "fact", "target_id": {"$in": each}} for each in id_parts(ids)
+            ]
+            found = map(history_from, self._db.find_all(self._db.history, filters))
+            for version in (each for each in found if each.at <= moment):
+                known = latest.setdefault(version.target_id, version)
+                latest[version.target_id] = max(known, version, key=lambda each: each.place)
+            return latest
 
-    def _versions_at(self, facts: dict[str, Fact], moment: datetime) -> Iterator[Fact]:
-        """Yield each fact as it was at the moment; removed ones are left out."""
-        latest: dict[str, StoredVersion] = {}
-        filters = [{"target_type": "fact", "target_id": {"$in": part}} for part in id_parts(facts)]
-        for version in map(history_from, self._db.find_all(self._db.history, filters)):
-            known = latest.get(version.target_id)
-            if version.at <= moment and (known is None or version.place > known.place):
-                latest[version.target_id] = version
-        for fact_id, fact in facts.items():
-            then = latest.get(fact_id)
-            if then is None:
-                yield _before_history(fact)
-            elif then.action != DELETED:
-                yield as_version(fact, then, moment)
+        return facts_at(moment, facts, moves, find_versions, limit=limit)
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         entries = self._rewriting(scope, moment)
@@ -304,28 +269,6 @@ class MongoHistory:
         found = map(audit_from, self._db.find_all(self._db.audit, filters))
         done = (entry for entry in found if entry.status == "done")
         return sorted(done, key=lambda entry: entry.at, reverse=True)
-
-
-def in_order(
-    versions: Iterable[StoredVersion], current: StoredVersion | None
-) -> list[StoredVersion]:
-    """Sort versions, and drop tombstones of removals that did not happen.
-
-    A tombstone is written before its fact is removed. If the removal then failed, the fact is still
-    in the same life, or that life ended at a later version.
-    """
-    by_place = {version.place: version for version in versions}
-    places = order_places(by_place, None if current is None else current.place)
-    return [by_place[place] for place in places]
-
-
-def order_places(places: Iterable[Place], current: Place | None) -> list[Place]:
-    """Sort the positions of valid versions; see `in_order`."""
-    ordered = sorted(places)
-    ends = {life: place for place in ordered for _, life, is_tombstone in [place] if is_tombstone}
-    if current is not None:
-        ends = {life: place for life, place in ends.items() if life < current[1]}
-    return [place for place in ordered if not place[2] or ends.get(place[1]) == place]
 
 
 def fact_version(document: Document) -> StoredVersion:
@@ -365,19 +308,4 @@ def text_version(document: Document) -> StoredVersion:
         actor=codec.text(made.get("actor")),
         change_id=codec.text_id(made.get("change_id")),
         absorbed_ids=text.absorbed_ids,
-    )
-
-
-def _before_history(fact: Fact) -> Fact:
-    """Return the previous state of a fact that another program changed, as far as known."""
-    content = fact.previous_content or fact.content
-    return msgspec.structs.replace(
-        fact,
-        content=content,
-        hash=content_hash(content, fact.key),
-        version=max(fact.version - 1, 1),
-        previous_content=None,
-        updated_at=None,
-        embedding=None,
-        embedding_model=None,
     )

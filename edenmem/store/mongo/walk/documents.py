@@ -37,7 +37,6 @@ from edenmem.store.mongo.core.filters import EPOCH, IN_LIMIT, Filter, after, obj
 from edenmem.store.mongo.memory.history import (
     Place,
     fact_version,
-    order_places,
     place_of,
     stored_version,
     text_version,
@@ -295,7 +294,7 @@ def _as_versions(rows: Iterable[_Row]) -> Iterator[_Row]:
             current = row
     if current is not None:
         by_place.setdefault(current.place, current)
-    for place in order_places(by_place, None if current is None else current.place):
+    for place in sorted(by_place):
         yield by_place[place]
 
 

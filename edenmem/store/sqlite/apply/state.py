@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from edenmem.memory import Answer, Disorder, Head, Needs, State, Use
+from edenmem.memory import Answer, Disorder, Head, Needs, State
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite.core import codec, scopes
@@ -226,13 +226,15 @@ class StateLoader:
         }
         return {key: key in taken for key in wanted}
 
-    def _use(self, kind: str, account_id: str) -> Use:
-        use = Use()
-        for name, query in _COUNTED.items():
-            text = query.format(kind=kind, scopes=_IN_SCOPES[kind])
-            (number,) = self._db.execute(text, (account_id,)).fetchone()
-            setattr(use, name, number)
-        return use
+    def _use(self, kind: str, account_id: str) -> dict[str, int]:
+        texts = {
+            name: query.format(kind=kind, scopes=_IN_SCOPES[kind])
+            for name, query in _COUNTED.items()
+        }
+        return {
+            name: self._db.execute(text, (account_id,)).fetchone()[0]
+            for name, text in texts.items()
+        }
 
     def _has(self, query: str, *values: str | int) -> bool:
         return self._db.execute(query, values).fetchone() is not None

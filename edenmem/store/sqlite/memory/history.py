@@ -17,13 +17,14 @@ from edenmem.models.backup import version_id as id_of_version
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
-from edenmem.store.common.past import as_version, buffer_at
+from edenmem.models.search import FactFilter
+from edenmem.store.common.past import buffer_at, facts_at
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms
-from edenmem.store.sqlite.core.part import Part
+from edenmem.store.sqlite.core.part import AMONG, Part, json_array
 from edenmem.store.sqlite.memory import log
 from edenmem.store.sqlite.memory.log import AUDIT, audit_from
-from edenmem.store.sqlite.memory.memory import LIVE
+from edenmem.store.sqlite.memory.memory import Memory
 
 HISTORY = (
     f"SELECT s.kind, s.agent_id, s.owner, {log.VERSIONS.qualified}"
@@ -74,10 +75,6 @@ def _fact_now(connection: sqlite3.Connection, fact_id: str) -> Fact | None:
     return codec.fact_from(row) if row else None
 
 
-def _newest_first(facts: Iterable[Fact]) -> list[Fact]:
-    return sorted(facts, key=lambda fact: (-to_ms(fact.recent_at), fact.id))
-
-
 class History(Part):
     """See `edenmem.store.protocol.memory.History`."""
 
@@ -116,58 +113,27 @@ class History(Part):
     # -- memory at a moment ------------------------------------------------------------------------
 
     def facts_at(self, scopes_: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
-        at, limit = to_ms(moment), max(0, limit)
-        then: dict[str, Fact] = {}
-        with self._db.reading() as connection:
-            for number in scopes.numbers_of(connection, scopes_).values():
-                moved = self._find_moved(connection, number, at)
-                unchanged = connection.execute(
-                    f"{codec.FACT} WHERE f.scope_id = ? AND f.changed_at <= ? AND {LIVE}"
-                    " ORDER BY f.recent_at DESC, f.id LIMIT ?",
-                    (number, at, at, limit + len(moved)),
+        at = to_ms(moment)
+        with self._db.snapshot(), self._db.reading() as connection:
+            numbers = json_array(scopes.numbers_of(connection, scopes_).values())
+            moves = connection.execute(
+                f"{HISTORY} WHERE h.scope_id {AMONG} AND h.at > ? AND h.target_type = 'fact'"
+                " AND h.action IN ('delete', 'restore') ORDER BY h.history_no",
+                (numbers, at),
+            ).fetchall()
+
+            def find_versions(ids: Iterable[str]) -> dict[str, HistoryEntry]:
+                rows = connection.execute(
+                    f"{HISTORY} WHERE h.history_no IN (SELECT max(history_no) FROM history"
+                    f" WHERE target_id {AMONG} AND target_type = 'fact' AND at <= ?"
+                    " GROUP BY target_id)",
+                    (json_array(ids), at),
                 )
-                for fact in map(codec.fact_from, unchanged):
-                    if fact.id not in moved:
-                        then[fact.id] = fact
-                for fact in moved.values():
-                    entry = self._version_at(connection, fact.id, at)
-                    if entry is not None and entry.action != log.REMOVED:
-                        then[fact.id] = as_version(fact, entry, moment)
-        live = (fact for fact in then.values() if not fact.has_expired(moment))
-        return _newest_first(live)[:limit]
+                return {entry.target_id: entry for entry in map(history_from, rows)}
 
-    @staticmethod
-    def _find_moved(connection: sqlite3.Connection, number: int, at: int) -> dict[str, Fact]:
-        """Find a scope's facts that existed at that time and changed later.
-
-        Rewritten, removed and restored facts are returned as they are now, or as they were removed.
-        """
-        moved = {}
-        rewritten = connection.execute(
-            f"{codec.FACT} WHERE f.scope_id = ? AND f.updated_at > ? AND f.formed_at <= ?",
-            (number, at, at),
-        )
-        for fact in map(codec.fact_from, rewritten):
-            moved[fact.id] = fact
-        absent = connection.execute(
-            f"{HISTORY} WHERE h.scope_id = ? AND h.at > ? AND h.target_type = 'fact'"
-            " AND h.action IN ('delete', 'restore') ORDER BY h.history_no",
-            (number, at),
-        ).fetchall()
-        for entry in map(history_from, absent):
-            gone = entry.snapshot or _fact_now(connection, entry.target_id)
-            if gone is not None and to_ms(gone.formed_at) <= at:
-                moved.setdefault(gone.id, gone)
-        return moved
-
-    @staticmethod
-    def _version_at(connection: sqlite3.Connection, fact_id: str, at: int) -> HistoryEntry | None:
-        row = connection.execute(
-            f"{HISTORY} WHERE h.target_id = ? AND h.target_type = 'fact' AND h.at <= ?"
-            " ORDER BY h.history_no DESC LIMIT 1",
-            (fact_id, at),
-        ).fetchone()
-        return history_from(row) if row else None
+            facts = Memory(self._db).facts(FactFilter(scopes=tuple(scopes_)))
+            entries = map(history_from, moves)
+            return facts_at(moment, facts, entries, find_versions, limit=limit)
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         at = to_ms(moment)
