@@ -190,7 +190,7 @@ _seeds = st.integers(0, 10_000)
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(steps=_steps, seed=_seeds)
 @example(steps=[(False, deed) for deed in ("hide", "remove", "add", "hide")], seed=1)
 def test_a_fact_may_come_and_go_in_one_set(
@@ -204,7 +204,7 @@ def test_a_fact_may_come_and_go_in_one_set(
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(deeds=_deeds)
 def test_undoing_a_run_restores_the_initial_state(
     store: Store, deeds: list[tuple[str, int]]
@@ -213,7 +213,7 @@ def test_undoing_a_run_restores_the_initial_state(
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(deeds=_deeds, since=_deeds)
 @example(deeds=[("mark fact", 1), ("revise fact", 3)], since=[("add fact", 1)])
 def test_a_dry_run_says_what_will_happen_after_others_went_on(
