@@ -155,74 +155,54 @@ class MissingVectors:
 
 
 class UndoState:
-    """The state and history that one page needs; with ``keep``, across the pages of a dry run.
-
-    To limit memory, a dry run keeps only the IDs of documents that earlier pages would remove.
-    """
+    """The state and history that one page needs; with ``keep``, across the pages of a dry run."""
 
     def __init__(self, store: Store, *, keep: bool) -> None:
         self._store = store
         self._keep = keep
-        self._folded = State()
-        self._grown: dict[Scope, int] = {}
         self._versions: dict[Scope, tuple[HistoryEntry, ...]] = {}
         self.state = State()
         self.past = Past()
-        self._expected: dict[str, Change] = {}
 
     def load(self, entries: Sequence[AuditEntry], at: datetime) -> None:
         """Load the state for inverting the entries of a page, and for planning their undo."""
-        self.state, self.past = State(), Past(grown=self._grown if self._keep else {})
+        if self._keep:  # what no later page depends on goes, to limit memory
+            self.state.answers.clear()
+            self.state.blocks.clear()
+            self.state.owners = {key: owner for key, owner in self.state.owners.items() if owner}
+            self.past = Past(grown=self.past.grown)
+        else:
+            self.state, self.past = State(), Past()
         self._load_past(entries)
         self._load_state(inverse_needs(entries, self.past), at)
         self._load_versions(versions_needed(entries, self.state))
         found = (invert(entry, self.state, self.past, at=at).change for entry in entries)
-        self._expected = {change.id: change for change in found if change is not None}
-        self._load_state(needs(self._expected.values()), at)
+        self._load_state(needs(change for change in found if change is not None), at)
 
     def load_for(self, change: Change, at: datetime) -> None:
         """Load the state of a change that earlier entries of the page have altered."""
-        if self._expected.get(change.id) != change:
-            self._load_state(needs([change]), at)
+        self._load_state(needs([change]), at)
 
     def fold(self, effect: Effect) -> None:
         """Apply an effect to the state for the next entries."""
         fold(self.state, effect)
         self.past.fold(effect)
-        if self._keep:
-            self._remember(effect)
+        for version in effect.versions if self._keep else ():
+            if version.absorbed_ids:
+                self._versions[version.scope] = (*self._versions.get(version.scope, ()), version)
 
     def _load_state(self, wanted: Needs, at: datetime) -> None:
         left = self.state.missing(wanted)
         if not left:
             return
-        if self._keep:
-            self.state.take(_part(self._folded, left))
-            left = self.state.missing(left)
         loaded = self._store.changes.load_state(left, at=at)
         for (scope, digest), fact_id in loaded.owners.items():
-            folded = self._folded.facts.get(fact_id or "", _MISSING)
-            if folded is None or (
-                isinstance(folded, Fact) and (folded.home, folded.hash) != (scope, digest)
+            known = self.state.facts.get(fact_id or "", _MISSING)
+            if known is None or (
+                isinstance(known, Fact) and (known.home, known.hash) != (scope, digest)
             ):
                 loaded.owners[scope, digest] = None
         self.state.take(loaded)
-
-    def _remember(self, effect: Effect) -> None:
-        """Keep the part of an effect that later pages can depend on."""
-        folded = self._folded
-        fold(folded, effect)
-        folded.answers.clear()  # no entry of a run is undone twice
-        for version in effect.versions:
-            if version.target_type == "fact" and version.action == "delete" and version.version < 2:
-                folded.heads.pop(("fact", version.target_id), None)  # no earlier version
-            elif version.absorbed_ids:
-                self._versions[version.scope] = (*self._versions.get(version.scope, ()), version)
-        for write in effect.writes:
-            if isinstance(write.old, Fact):  # ``facts`` already implies that the text is free
-                key = (write.old.home, write.old.hash)
-                if folded.owners.get(key, _MISSING) is None:
-                    del folded.owners[key]
 
     # -- history -----------------------------------------------------------------------------
 
@@ -263,26 +243,6 @@ class UndoState:
             for each in reverts
             if each.undoes in undone and undone[each.undoes].action == "write_consolidation"
         )
-
-
-def _part(state: State, wanted: Needs) -> State:
-    """Copy the wanted part of a state."""
-    found = State()
-    for name in wanted.__struct_fields__:
-        known, mine = getattr(state, name), getattr(found, name)
-        for key in getattr(wanted, name):
-            if key in known:
-                mine[key] = known[key]
-    for key in wanted.heads:
-        if key in state.origins:
-            found.origins[key] = state.origins[key]
-    for scope in wanted.buffers | wanted.texts:
-        if scope in state.moved:
-            found.moved[scope] = dict(state.moved[scope])
-    for key in wanted.used:
-        if key in state.grown:
-            found.grown[key] = dict(state.grown[key])
-    return found
 
 
 #: Entries per page.
