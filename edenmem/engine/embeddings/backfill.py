@@ -65,8 +65,8 @@ class FailedBatch(msgspec.Struct, frozen=True, kw_only=True):
     blank: bool = False
 
 
-class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a backfill.
+class BackfillReport(msgspec.Struct, kw_only=True):
+    """The result of a backfill; filled batch by batch.
 
     ``embedded`` counts facts with a new vector, ``changed`` those edited or deleted concurrently:
     the next run embeds edited ones. ``stopped_early`` is the error that ended the run, if any.
@@ -75,7 +75,7 @@ class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     embedded: int = 0
     changed: int = 0
-    failed: tuple[FailedBatch, ...] = ()
+    failed: list[FailedBatch] = msgspec.field(default_factory=list)
     usage: tuple[UsageTotal, ...] = ()
     stopped_early: str = ""
     hint: str = ""
@@ -148,10 +148,11 @@ class Backfiller:
         *,
         agent_id: str | None = None,
         limit: int | None = None,
+        facts: Iterable[Fact] | None = None,
         concurrency: int = 4,
         progress: Callable[[int], None] = lambda done: None,
     ) -> BackfillReport:
-        """Embed stale facts. ``progress`` is called with the number of processed facts.
+        """Embed the given facts, or stale ones. ``progress`` is called with the number processed.
 
         A failed batch is reported and does not stop the others, unless all would fail. Written
         vectors stay if the run is cancelled.
@@ -165,11 +166,12 @@ class Backfiller:
         model = self._embedder.model
         await in_thread(demand_own_database, self._store, self._settings, model)
         work = _Run(self._runtime, progress, staged=self._staged)
-        facts = itertools.islice(self._stale(agent_id), limit)
-        batches = batch_by_agent(facts, BATCH, held=_HELD)
+        report = work.report
+        wanted = self._stale(agent_id) if facts is None else facts
+        batches = batch_by_agent(itertools.islice(wanted, limit), BATCH, held=_HELD)
         under_way: set[asyncio.Task[None]] = set()
         try:
-            while not work.stopped_early:
+            while not report.stopped_early:
                 batch = await in_thread(next, batches, None)
                 if batch is None:
                     break
@@ -179,14 +181,15 @@ class Backfiller:
                     )
                     for task in done:
                         task.result()
-                if not work.stopped_early:
+                if not report.stopped_early:
                     under_way.add(asyncio.create_task(work.embed(batch)))
             await asyncio.gather(*under_way)
         finally:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
-        return work.report(seconds=time.monotonic() - began)
+        report.usage, report.seconds = work.meter.totals, time.monotonic() - began
+        return report
 
     def _stale(self, agent_id: str | None) -> Iterator[Fact]:
         return self._store.vectors.stale_facts(
@@ -216,20 +219,16 @@ class _Run:
         self._embedder = runtime.demand_embedder()
         self._clock = runtime.clock
         self._progress = progress
-        self._meter = Meter()
-        self._embedded = 0
-        self._changed = 0
-        self._seen = 0
-        self._in_a_row = 0
-        self._failed: list[FailedBatch] = []
-        self.stopped_early: ProviderError | None = None
+        self._seen = self._in_a_row = 0
+        self.meter = Meter()
+        self.report = BackfillReport(model=self._embedder.model)
 
     async def embed(self, batch: list[Fact]) -> None:
         """Embed a batch of facts of one agent."""
         facts = [fact for fact in batch if fact.content.strip()]
         if len(facts) < len(batch):
             blank = tuple(fact.id for fact in batch if fact not in facts)
-            self._failed.append(
+            self.report.failed.append(
                 FailedBatch(fact_ids=blank, reason="blank texts cannot be embedded", blank=True)
             )
         if facts:
@@ -242,7 +241,12 @@ class _Run:
             answer = await self._embedder.embed([fact.content for fact in facts], role="passage")
         except ProviderError as error:
             await self._keep(facts[0].agent_id, error.usage)
-            self._fail(facts, error)
+            ids, hint = tuple(fact.id for fact in facts), error.hint or ""
+            self.report.failed.append(FailedBatch(fact_ids=ids, reason=error.message, hint=hint))
+            self._in_a_row += 1
+            is_last = isinstance(error, _HOPELESS) or self._in_a_row >= _GIVE_UP
+            if is_last and not self.report.stopped_early:
+                self.report.stopped_early, self.report.hint = error.message, hint
             return
         self._in_a_row = 0
         vectors = {
@@ -254,39 +258,13 @@ class _Run:
             model=self._embedder.model,
             staged=self._staged,
         )
-        self._embedded += written
-        self._changed += len(facts) - written
+        self.report.embedded += written
+        self.report.changed += len(facts) - written
         await self._keep(facts[0].agent_id, answer.usage)
 
     async def _keep(self, agent_id: str, calls: Sequence[CallUsage]) -> None:
-        self._meter.add(calls)
+        self.meter.add(calls)
         await keep_usage(self._store, agent_id, "backfill", calls, at=self._clock())
-
-    def _fail(self, facts: list[Fact], error: ProviderError) -> None:
-        self._failed.append(
-            FailedBatch(
-                fact_ids=tuple(fact.id for fact in facts),
-                reason=error.message,
-                hint=error.hint or "",
-            )
-        )
-        self._in_a_row += 1
-        if isinstance(error, _HOPELESS) or self._in_a_row >= _GIVE_UP:
-            self.stopped_early = self.stopped_early or error
-
-    def report(self, *, seconds: float) -> BackfillReport:
-        """Return the report."""
-        stopped = self.stopped_early
-        return BackfillReport(
-            model=self._embedder.model,
-            embedded=self._embedded,
-            changed=self._changed,
-            failed=tuple(self._failed),
-            usage=self._meter.totals,
-            stopped_early=stopped.message if stopped else "",
-            hint=(stopped.hint or "") if stopped else "",
-            seconds=seconds,
-        )
 
 
 def batch_by_agent(facts: Iterable[Fact], size: int, *, held: int) -> Iterator[list[Fact]]:

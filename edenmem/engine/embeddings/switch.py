@@ -366,7 +366,13 @@ class SwitchEnder:
             demand_own_database(self._store, self._settings, switch.model)
         facts = 0
         if switch.phase == "switched":
-            self._check_complete(switch)
+            stale = self._store.vectors.stale_facts(switch.model, dimensions=switch.dimensions)
+            if any(fact.content.strip() for fact in stale):
+                raise ConflictError(
+                    f"some facts have no vector of {switch.model!r} yet, and would lose their old"
+                    " one",
+                    hint="configure the new model, and run 'edenmem embed backfill'",
+                )
             self._move(switch, "switched", "settling")
             switch = self.expect("settling")
         if switch.phase == "settling":
@@ -400,15 +406,6 @@ class SwitchEnder:
             raise ConflictError(
                 f"the switch to {switch.model!r} was changed concurrently",
                 hint="show its phase with 'edenmem embed status'",
-            )
-
-    def _check_complete(self, switch: VectorSwitch) -> None:
-        """Check that every fact has a vector of the new model."""
-        stale = self._store.vectors.stale_facts(switch.model, dimensions=switch.dimensions)
-        if any(fact.content.strip() for fact in stale):
-            raise ConflictError(
-                f"some facts have no vector of {switch.model!r} yet, and would lose their old one",
-                hint="configure the new model, and run 'edenmem embed backfill'",
             )
 
     def _repeat(self, step: Callable[[], Iterator[int]], what: str, progress: Progress) -> int:

@@ -272,10 +272,11 @@ def find_subject(
             owner = resolver.group(of, group)
             return Subject(kind="group", owner=owner, agent_id=of.id, names=_once((owner, *names)))
     except NotFoundError:
-        known = _find_forgotten(store, user or session or group or "", names)
+        text = user or session or group or ""
+        known = _find_forgetting(store, text, ["user", "session", "group"])
         if known is None:
             raise
-        return known
+        return Subject(kind=known.kind, known_id=known.id, names=_once((text.strip(), *names)))
     if of is None:
         raise UsageError(
             "nothing to forget", hint="specify --user, --session, --group, --agent or --fact"
@@ -388,13 +389,6 @@ def _has_memory_left(store: Store, session_id: str) -> bool:
     scopes = [Scope.session(agent_id, session_id) for agent_id in store.host.find_agent_ids()]
     reflections = store.memory.reflections(scopes, limit=1)
     return next(iter(reflections), None) is not None or bool(store.memory.consolidations(scopes))
-
-
-def _find_forgotten(store: Store, text: str, names: Sequence[str]) -> Subject | None:
-    known = _find_forgetting(store, text, ["user", "session", "group"])
-    if known is None:
-        return None
-    return Subject(kind=known.kind, known_id=known.id, names=_once((text.strip(), *names)))
 
 
 def _find_forgetting(store: Store, text: str, kinds: Collection[SubjectKind]) -> Forgetting | None:

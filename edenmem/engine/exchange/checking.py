@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -63,7 +63,7 @@ def read_header(source: Lines) -> dict[str, Any]:
 
 
 class FileCheck:
-    """The lines of a file: their check, and then the valid records.
+    """One pass through the lines of a file: their check, and the valid records.
 
     Attributes:
         header: The header; empty for a handwritten file.
@@ -87,10 +87,9 @@ class FileCheck:
         self.unreadable = 0
         self.damage = ""
         self.runs: dict[str, MigrationRun] = {}
-        self._last: int | None = None
 
-    def check(self, parser: Parser, *, progress: Callable[[int], None] = lambda done: None) -> None:
-        """Parse every line of the file.
+    def records(self, parser: Parser) -> Iterator[Good]:
+        """Yield the valid records, and note the other lines.
 
         Raises:
             InputError: a backup is damaged, and ``allow_incomplete`` is not set.
@@ -98,46 +97,27 @@ class FileCheck:
         try:
             for number, kind, data in self._verify():
                 try:
-                    self._parse(number, kind, data, parser)
+                    origin = take_origin(kind, data, whole=self.whole)
+                    record = parser.parse(kind, data)
                 except InputError as error:
                     self._note(number, error.message)
-                progress(self.digest.records)
+                else:
+                    yield Good(number, kind, record, origin)
         except InputError as error:
             if not self.header or error.line is None:
                 raise
             if not self._allow_incomplete:
                 error.add_hint(_ALLOW)
                 raise
-            self._last = error.line - 1
             error.name_file(self.source.name)
             self.damage = error.message
 
-    def records(self, parser: Parser) -> Iterator[Good]:
-        """Yield the valid records of a checked file."""
-        for number, raw in islice(self.source.lines(), self._last):
-            text = raw.strip()
-            if not text or (number == 1 and self.header):
-                continue
-            try:
-                data = _object(text)
-                type_ = data.pop("type", None)
-                if isinstance(type_, str) and type_ in _KINDS:
-                    yield self._parse(number, RecordKind(type_), data, parser)
-            except InputError:
-                continue  # reported by the check
-
     def seals(self) -> Iterator[Seal]:
         """Yield the seals of a backup of everything, up to the first unreadable one."""
-        for _, raw in islice(self.source.lines(), self._last) if self.header else ():
-            if raw.startswith(_SEAL):
-                try:
+        with suppress(InputError, KeyError, msgspec.MsgspecError):
+            for _, raw in self.source.lines() if self.header else ():
+                if raw.startswith(_SEAL):
                     yield msgspec.convert(msgspec.json.decode(raw)["seal"], Seal)
-                except (KeyError, msgspec.MsgspecError):
-                    return
-
-    def _parse(self, number: int, kind: RecordKind, data: dict[str, Any], parser: Parser) -> Good:
-        origin = take_origin(kind, data, whole=self.whole)
-        return Good(number, kind, parser.parse(kind, data), origin)
 
     def verify(self) -> int:
         """Compare a backup with its own checksums; return the number of its records.

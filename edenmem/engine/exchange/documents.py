@@ -86,7 +86,9 @@ class Document:
         while self._peek() != "}":
             name = str(self._value())
             self.names[name] = None
-            self._expect(":")
+            if self._peek() != ":":
+                raise ValueError("':' is missing")
+            self._at += 1
             if self._peek() == "[":
                 yield from ((name, item) for item in self._list())
             else:
@@ -97,11 +99,6 @@ class Document:
         self._at += 1
         while self._peek() != "]":
             yield self._value()
-        self._at += 1
-
-    def _expect(self, sign: str) -> None:
-        if self._peek() != sign:
-            raise ValueError(f"{sign!r} is missing")
         self._at += 1
 
     def _peek(self) -> str:

@@ -358,7 +358,8 @@ class Importer:
             allow_long=allow_long,
             owner_id=owner_id,
         )
-        file.check(parser(), progress=lambda done: progress("checking", done, 0))
+        for _ in file.records(parser()):
+            progress("checking", file.digest.records, 0)
         if file.bad > file.unreadable and not skip_bad:
             raise InvalidLines(
                 file.problems,
@@ -380,7 +381,8 @@ class Importer:
         self._lengths: dict[str, int] = {}
         self._forgotten = Forgotten(self._store, file.header)
         done = 0
-        for kind, of_kind in groupby(file.records(parser()), key=lambda line: line.kind):
+        lines = FileCheck(source, allow_incomplete=allow_incomplete).records(parser())
+        for kind, of_kind in groupby(lines, key=lambda line: line.kind):
             for batch in batched(of_kind, _BATCH):
                 self._take(kind, batch)
                 done += len(batch)

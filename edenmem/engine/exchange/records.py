@@ -248,8 +248,11 @@ class Parser:
         record = self._fitting(record)
         if isinstance(record, StoredAgent):
             self._agents[record.id] = record
-        if isinstance(record, StoredAgent | StoredUser) and not self._whole:
-            self._remember(record)
+        # Later lines may use the name of an account that the file adds.
+        if isinstance(record, StoredAgent) and not self._whole:
+            self._people.new_agents[record.username] = record
+        elif isinstance(record, StoredUser) and not self._whole:
+            self._people.new_users[record.username] = record
         return record
 
     def _fitting(self, record: Any) -> Any:
@@ -300,13 +303,6 @@ class Parser:
         if account is None:
             raise InputError(f"unknown {name}: {given!r}", hint=f"edenmem {name} add {given}")
         return account.id
-
-    def _remember(self, account: StoredAgent | StoredUser) -> None:
-        """Let later lines use the name of an account that the file adds."""
-        if isinstance(account, StoredAgent):
-            self._people.new_agents[account.username] = account
-        else:
-            self._people.new_users[account.username] = account
 
     # -- defaults ----------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, get_args
 from edenmem.engine.history.reader import FactWhy, Source, TextWhy
 from edenmem.models.changes import AuditEntry, Change, HistoryEntry
 from edenmem.models.formation import Decision, FormationStatus
-from edenmem.models.host import Message
 from edenmem.models.memory import UNCONFIRMED, Reflection
 from edenmem.text import ago, iso, many, one_line
 
@@ -116,12 +115,12 @@ def describe_rejection(decision: Decision) -> str:
 
 def fact_fields(why: FactWhy, scope_label: str) -> list[tuple[str, object]]:
     """Return the labeled fields of a fact; ``scope_label`` is the label of its scope."""
-    fact = why.fact
+    fact, doubt = why.fact, describe_doubt(why.fact.unconfirmed)
     return [
         ("fact", fact.id),
         ("content", fact.content),
         ("quote", f"“{fact.quote}”" if fact.quote else ""),
-        ("state", _state(why)),
+        ("state", "; ".join(filter(None, ("removed" if why.removed else "", doubt)))),
         ("where", scope_label),
         ("version", fact.version),
         ("session", _session(why.source)),
@@ -160,12 +159,21 @@ def fact_sections(why: FactWhy, names: Mapping[str, str]) -> Iterator[Section]:
     if why.replaced:
         yield _section("earlier texts", why.replaced)
     if why.changes:
-        yield _section("changes", map(_describe_entry, why.changes))
+        lines = (
+            f"{ago(entry.at)}, {entry.actor.name}: {action_words(entry)} ({entry.id})"
+            + (f": {entry.reason}" if entry.reason else "")
+            for entry in why.changes
+        )
+        yield _section("changes", lines)
 
 
 def source_sections(title: str, source: Source, names: Mapping[str, str]) -> Iterator[Section]:
     """Quote the source messages of a memory, if any."""
-    lines = [f"{_speaker(message, names)} {message.content}" for message in source.messages]
+    lines = []
+    for message in source.messages:
+        who = message.name or names.get(message.sender or "", "") or message.role
+        when = iso(message.created_at).replace("T", " ").removesuffix("Z")
+        lines.append(f"{one_line(f'{when} {who}:')} {message.content}")
     if missing := len(source.missing_message_ids):
         lines.append("1 deleted message" if missing == 1 else f"{missing} deleted messages")
     if lines:
@@ -188,28 +196,12 @@ def _describe_decision(decision: Decision) -> str:
     return f"{decision.action}{about}{reason}"
 
 
-def _describe_entry(entry: AuditEntry) -> str:
-    text = f"{ago(entry.at)}, {entry.actor.name}: {action_words(entry)} ({entry.id})"
-    return f"{text}: {entry.reason}" if entry.reason else text
-
-
-def _state(why: FactWhy) -> str:
-    removed = "removed" if why.removed else ""
-    return "; ".join(filter(None, (removed, describe_doubt(why.fact.unconfirmed))))
-
-
 def _formation(why: FactWhy) -> str | None:
     formation = why.formation
     if formation is not None and formation.status is FormationStatus.SUPERSEDED:
         at = f"{iso(formation.updated_at)} ({ago(formation.updated_at)})"
         return f"{formation.id}, superseded {at}: its messages were formed again"
     return why.fact.formation_id
-
-
-def _speaker(message: Message, names: Mapping[str, str]) -> str:
-    who = message.name or names.get(message.sender or "", "") or message.role
-    when = iso(message.created_at).replace("T", " ").removesuffix("Z")
-    return one_line(f"{when} {who}:")
 
 
 def _session(source: Source) -> str:

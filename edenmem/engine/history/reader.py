@@ -203,18 +203,22 @@ def text_why(store: Store, scope: Scope, version: int | None = None) -> list[Tex
             scope=scope,
             version=each,
             change=entries.get(each.change_id or ""),
-            ingredients=tuple(_ingredient(store, r, found.get(r)) for r in each.absorbed_ids),
+            ingredients=tuple(
+                Ingredient(
+                    reflection_id=id,
+                    reflection=(one := found.get(id)),
+                    source=source_of(
+                        store,
+                        one.session_id if one else None,
+                        one.source_message_ids if one else (),
+                    ),
+                )
+                for id in each.absorbed_ids
+            ),
             taken_back_by=undo.id if (undo := entries.get(undo_id(each.change_id or ""))) else None,
         )
         for each in reversed(chosen)
     ]
-
-
-def _ingredient(store: Store, reflection_id: str, found: Reflection | None) -> Ingredient:
-    session_id = found.session_id if found else None
-    ids = found.source_message_ids if found else ()
-    source = source_of(store, session_id, ids)
-    return Ingredient(reflection_id=reflection_id, reflection=found, source=source)
 
 
 def source_of(store: Store, session_id: str | None, message_ids: Sequence[str]) -> Source:

@@ -24,10 +24,11 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.edits.vectors import NO_VECTOR
+from edenmem.engine.embeddings.backfill import Backfiller
 from edenmem.engine.embeddings.status import misfit_notice
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.errors import NotFoundError, ProviderError
+from edenmem.errors import NotFoundError
 from edenmem.memory import Needs, State, fold, needs, plan
 from edenmem.memory.effect import Effect
 from edenmem.memory.inverse import (
@@ -51,7 +52,7 @@ from edenmem.models.changes import (
     held_change_id,
 )
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact, content_hash
+from edenmem.models.memory import Fact
 from edenmem.models.records import SET_ASIDE, HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
@@ -99,8 +100,6 @@ class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-#: Texts per embedding call.
-_TEXTS = 100
 _MISSING = object()
 
 
@@ -108,22 +107,18 @@ class MissingVectors:
     """Facts that an undo restored without a vector."""
 
     def __init__(self) -> None:
-        self._facts: dict[str, tuple[str, str]] = {}
+        self._ids: dict[str, None] = {}
 
     def __bool__(self) -> bool:
         """Check for facts without a vector."""
-        return bool(self._facts)
+        return bool(self._ids)
 
     def note(self, step: UndoStep) -> None:
         """Add or remove the fact of a step."""
-        if step.entry.target_type != "fact" or step.outcome is not UndoOutcome.DONE:
-            return
-        if step.after is None or step.after.get("embedding_model"):
-            self._facts.pop(step.entry.target_id, None)
-        else:
-            content = str(step.after["content"])
-            digest = content_hash(content, step.after.get("key"))
-            self._facts[step.entry.target_id] = content, digest
+        if step.entry.target_type == "fact" and step.outcome is UndoOutcome.DONE:
+            self._ids.pop(step.entry.target_id, None)
+            if step.after is not None and not step.after.get("embedding_model"):
+                self._ids[step.entry.target_id] = None
 
     async def make(self, runtime: Runtime) -> str:
         """Compute the vectors, and return a notice if some are missing, else "".
@@ -132,26 +127,14 @@ class MissingVectors:
         """
         if runtime.embedder is None:
             return NO_VECTOR
-        notice = await in_thread(
-            misfit_notice, runtime.store, runtime.settings, runtime.embedder.model
-        )
+        store = runtime.store
+        notice = await in_thread(misfit_notice, store, runtime.settings, runtime.embedder.model)
         if notice:
             return notice
-        for facts in batched(self._facts.items(), _TEXTS):
-            try:
-                embedding = await runtime.embedder.embed(
-                    [content for _, (content, _) in facts], role="passage"
-                )
-            except ProviderError as error:
-                return f"{error.message}; add missing vectors with 'edenmem embed backfill'"
-            vectors = {
-                fact_id: (digest, vector)
-                for (fact_id, (_, digest)), vector in zip(facts, embedding.vectors, strict=True)
-            }
-            await in_thread(
-                runtime.store.vectors.set_vectors, vectors, model=runtime.embedder.model
-            )
-        return ""
+        found = (store.memory.fact(id) for id in self._ids)
+        report = await Backfiller(runtime).run(facts=(fact for fact in found if fact is not None))
+        why = report.failed[0].reason if report.failed else ""
+        return why and f"{why}; add missing vectors with 'edenmem embed backfill'"
 
 
 class UndoState:

@@ -364,7 +364,18 @@ class _Import:
         for agent in agents:
             if agent.username in self.people.new_agents:
                 self._check(agent)
-        self._check_messages(parsed, session_id)
+        for index, message in enumerate(parsed.messages):
+            record = Message(
+                id=session_id,
+                session_id=session_id,
+                role=message.role,
+                content=message.content,
+                created_at=self._now,
+                name=message.name,
+                tool_calls=message.tool_calls,
+            )
+            if reason := self._store.host.refusal(record):
+                raise BadLine(f"messages[{index}]: {reason}")
         return _Plan(parsed, session_id, stored, agents, users, speakers, owner_id)
 
     def _owner_id(self, parsed: ParsedSession) -> str | None:
@@ -397,22 +408,6 @@ class _Import:
     def _check(self, record: Agent | Session) -> None:
         if reason := self._store.host.refusal(record):
             raise BadLine(f"{reason}; specify a user with --owner, or in the line's 'owner'")
-
-    def _check_messages(self, parsed: ParsedSession, session_id: str) -> None:
-        for index, message in enumerate(parsed.messages):
-            reason = self._store.host.refusal(
-                Message(
-                    id=session_id,
-                    session_id=session_id,
-                    role=message.role,
-                    content=message.content,
-                    created_at=self._now,
-                    name=message.name,
-                    tool_calls=message.tool_calls,
-                )
-            )
-            if reason:
-                raise BadLine(f"messages[{index}]: {reason}")
 
     def _names_in(self, stored: Session | None) -> set[str]:
         """Return the display names in the stored messages of a session."""

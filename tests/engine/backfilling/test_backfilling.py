@@ -57,7 +57,7 @@ async def test_every_fact_gets_a_vector_of_its_text(
     facts = fill(store, MIRA, 250) + fill(store, OTTO, 30, **old(embedder))
     seen: list[int] = []
     report = await backfiller.run(progress=seen.append)
-    assert (report.embedded, report.changed, report.failed) == (280, 0, ())
+    assert (report.embedded, report.changed, report.failed) == (280, 0, [])
     assert max(map(len, embedder.calls)) == 100
     assert set(embedder.roles) == {"passage"}
     assert max(seen) == 280

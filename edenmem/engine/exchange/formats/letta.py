@@ -59,7 +59,9 @@ def _message(given: dict[str, Any], left_out: LeftOut) -> dict[str, Any] | None:
         left_out["system messages"] += 1
         return None
     if role == "user":
-        text = _said(text)
+        if wrapped := _decoded(text):  # older agents wrap messages, and events
+            is_said = wrapped.get("type") == "user_message"
+            text = str(wrapped.get("message") or "") if is_said else ""
         if not text or text.startswith("<system-"):
             left_out["events of Letta"] += 1
             return None
@@ -77,14 +79,6 @@ def _message(given: dict[str, Any], left_out: LeftOut) -> dict[str, Any] | None:
         if text
         else None
     )
-
-
-def _said(text: str) -> str:
-    """Return what a person said: older agents wrap messages, and events, in JSON."""
-    wrapped = _decoded(text)
-    if not wrapped:
-        return text
-    return str(wrapped.get("message") or "") if wrapped.get("type") == "user_message" else ""
 
 
 def _decoded(text: Any) -> dict[str, Any]:

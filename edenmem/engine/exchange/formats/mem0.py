@@ -24,24 +24,23 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
         elif item.get("replaced_by"):
             left_out["superseded memories"] += 1
         else:
-            yield number, _line(item)
-
-
-def _line(item: dict[str, Any]) -> dict[str, Any]:
-    origins = {name: item[name] for name in _ORIGINS if item.get(name)}
-    metadata = item.get("metadata")
-    return fact(
-        "mem0",
-        item.get("memory"),
-        item.get("id"),
-        agent=item.get("agent_id"),
-        user=item.get("user_id"),
-        formed_at=item.get("created_at"),
-        updated_at=item.get("updated_at"),
-        expires_at=_end_of(item.get("expiration_date")),
-        metadata={**(metadata if isinstance(metadata, dict) else {}), **origins},
-        tags=item.get("categories"),
-    )
+            origins = {name: item[name] for name in _ORIGINS if item.get(name)}
+            metadata = item.get("metadata")
+            yield (
+                number,
+                fact(
+                    "mem0",
+                    item.get("memory"),
+                    item.get("id"),
+                    agent=item.get("agent_id"),
+                    user=item.get("user_id"),
+                    formed_at=item.get("created_at"),
+                    updated_at=item.get("updated_at"),
+                    expires_at=_end_of(item.get("expiration_date")),
+                    metadata={**(metadata if isinstance(metadata, dict) else {}), **origins},
+                    tags=item.get("categories"),
+                ),
+            )
 
 
 def _end_of(day: object) -> object:
