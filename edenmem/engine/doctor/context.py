@@ -52,11 +52,11 @@ class Providers:
             self.embedder = open_embedder(self._settings)
             self.dimensions = None if self.embedder is None else self.embedder.dimensions
         except EdenmemError as error:
-            self._fault("embedding", error)
+            self._faults.append(_failure("embedding", error))
         try:
             self.llm = open_llm(self._settings)
         except EdenmemError as error:
-            self._fault("llm", error)
+            self._faults.append(_failure("llm", error))
         return self
 
     def __exit__(
@@ -65,51 +65,41 @@ class Providers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._runner is None:
-            return
+        assert self._runner is not None
         for provider in (self.embedder, self.llm):
             if provider is not None:
                 self._runner.run(provider.close())
         self._runner.close()
 
-    def _fault(self, what: str, error: EdenmemError) -> None:
-        self._faults.append(_failure(what, error))
-
     def look(self, *, online: bool) -> Iterator[CheckFinding | Remark]:
         """Yield the configured models and, if ``online``, whether they respond."""
         for fault in self._faults:
             yield CheckFinding(_CHECK, fault, State.PROBLEM)
-        names = []
         faulty = {fault.target_id for fault in self._faults}
+        called, script = list[str](), ""
         if self.embedder is not None:
-            names.append(self.embedder.model)
+            called.append(self.embedder.model)
         elif "embedding" not in faulty:
             finding = _finding("embedding", "no embedding model")
             advice = Advice("Search by meaning needs an embedding model.", embedder_hint())
             yield CheckFinding(_CHECK, finding, State.NOTE, advice)
-        if self.llm is not None:
-            names.append(self.llm.description)
+        if self.llm is not None and self.llm.is_scripted:  # needs no test
+            script = self.llm.description
+        elif self.llm is not None:
+            called.append(self.llm.description)
         elif "llm" not in faulty:
             finding = _finding("llm", NO_LLM)
             yield CheckFinding(_CHECK, finding, State.NOTE, _NO_LLM)
-        if not online:
-            yield from self._name_untested(names)
-            return
-        failures = list(self._test())
-        yield from failures
-        if self.llm is not None and self.llm.is_scripted:
-            yield Remark(_CHECK, f"{self.llm.description} was not tested")
-            names.pop()
-        if names and not failures:
-            yield Remark(_CHECK, f"{', '.join(names)} {'respond' if names[1:] else 'responds'}")
-
-    def _name_untested(self, names: Sequence[str]) -> Iterator[Remark]:
-        """Yield the models, of which only a script needs no test."""
-        called = list(names)
-        script = called.pop() if self.llm is not None and self.llm.is_scripted else ""
-        if called:
-            these = "them" if called[1:] else "it"
-            untested = f"{', '.join(called)} not called; --online calls {these}"
+        named, is_one = ", ".join(called), len(called) == 1
+        if online:
+            failures = list(self._test())
+            yield from failures
+            if script:
+                yield Remark(_CHECK, f"{script} was not tested")
+            if called and not failures:
+                yield Remark(_CHECK, f"{named} {'responds' if is_one else 'respond'}")
+        elif called:
+            untested = f"{named} not called; --online calls {'it' if is_one else 'them'}"
             text = f"{untested}; {script}" if script else untested
             yield Remark(_CHECK, text, state=State.UNTESTED)
         elif script:

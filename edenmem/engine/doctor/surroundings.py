@@ -199,25 +199,25 @@ _INDEX_ADVICE = {
 }
 
 
+_INDEX_STATES = {
+    "conflicting": State.PROBLEM,
+    "unavailable": State.PROBLEM,
+    "foreign": State.NOTE,
+}
+
+
 def _ordinary(state: IndexState) -> Iterator[CheckFinding]:
-    if state.status in ("conflicting", "outdated", "unavailable"):
-        weight = None if state.status == "outdated" else State.PROBLEM
-        yield CheckFinding(
-            "indexes", _index(state, state.note), weight, _INDEX_ADVICE[state.status]
-        )
-    elif state.status == "foreign":
-        yield CheckFinding(
-            "indexes", _index(state, state.note), State.NOTE, _INDEX_ADVICE["foreign"]
-        )
+    advice = _INDEX_ADVICE.get(state.status)
     if state.status in ("missing", "different"):
         # Known failure 47: a dropped unique index went unnoticed.
         weight = State.PROBLEM if state.unique else None
         kind = "unique index" if state.unique else "index"
         how = "missing" if state.status == "missing" else "; ".join(state.differences)
-        advice = _INDEX_ADVICE.get(state.status)
-        yield CheckFinding(
-            "indexes", _index(state, f"{kind} of {state.collection}: {how}"), weight, advice
-        )
+        detail = f"{kind} of {state.collection}: {how}"
+        yield CheckFinding("indexes", _index(state, detail), weight, advice)
+    elif advice is not None:
+        weight = _INDEX_STATES.get(state.status)
+        yield CheckFinding("indexes", _index(state, state.note), weight, advice)
 
 
 def _search(state: IndexState) -> Iterator[CheckFinding | Remark]:

@@ -6,8 +6,7 @@ if both have changed, that is a conflict, and the stored entry stays.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -33,15 +32,12 @@ from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean
 
-_ACTIONS = ("add", "edit", "delete")
-
-
 Target = Literal["fact", "reflection", "consolidation"]
 Action = Literal["add", "edit", "delete"]
 
 
-#: The reason of edits that block each other.
-_CROSSED = "another fact still has this text; edit one of them, import, then edit the other"
+#: The reason of an edit to a text that a stored fact has.
+_CROSSED = "another fact still has this text; import the edit of that fact first"
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,34 +65,6 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
             for fields in (self.old_fields, self.fields)
         )
         return f"{self.before}{old}", f"{self.after}{new}"
-
-    @property
-    def freed(self) -> tuple[Scope, str] | None:
-        """Return the text of a fact that other facts of its scope may then have."""
-        changes = self.target == "fact" and self.before not in ("", self.after)
-        return (self.scope, self.before.strip()) if changes else None
-
-
-def order_edits(edits: Iterable[Edit]) -> tuple[list[Edit], list[Edit]]:
-    """Sort edits for execution; return them and those that block each other.
-
-    Deletions come last, except where an old text would conflict with a new one.
-    """
-    pending = sorted(edits, key=lambda edit: _ACTIONS.index(edit.action))
-    used = Counter(edit.freed for edit in pending if edit.freed)
-    ready: list[Edit] = []
-    while True:
-        later: list[Edit] = []
-        for edit in pending:
-            if edit.target == "fact" and edit.after and used[edit.scope, edit.after.strip()]:
-                later.append(edit)
-                continue
-            ready.append(edit)
-            if edit.freed:
-                used[edit.freed] -= 1
-        if not later or len(later) == len(pending):
-            return ready, later
-        pending = later
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,11 +97,9 @@ def plan_edits(folder: Path, store: Store, *, delete: bool) -> Plan:
             plan.problems.append(found)
         else:
             plan.read(found)
-    edits, circle = order_edits(plan.edits)
-    crossed = (FileProblem(path=edit.path, reason=_CROSSED, line=edit.line) for edit in circle)
     return Plan(
-        edits=tuple(edits),
-        conflicts=(*plan.conflicts, *crossed),
+        edits=tuple(plan.edits),
+        conflicts=tuple(plan.conflicts),
         problems=tuple(plan.problems),
         missing=plan.missing,
         files=plan.files,
@@ -201,7 +167,8 @@ class _Planner:
     ) -> None:
         listed: set[str] = set()
         named = {item.id for item in file.page.items}
-        unnamed = {_tidy(one.content): one.id for one in stored.values() if one.id not in named}
+        texts = {_tidy(one.content): one.id for one in stored.values()}
+        unnamed = {text: id for text, id in texts.items() if id not in named}
         staying = {
             text: item.id
             for item in file.page.items
@@ -211,12 +178,15 @@ class _Planner:
         }
         for item in file.page.items:
             if item.id is None:
-                listed.add(self._new(file, target, item, {**unnamed, **staying}))
+                twin = {**unnamed, **staying}.get(_tidy(item.content), "")
+                listed.add(twin)
+                if not twin:
+                    self._plan_addition(file, target, item, texts)
             elif item.id in listed:
                 self._problem(file, f"duplicate item: {item.id}", item.line)
             elif item.id in stored:
                 listed.add(item.id)
-                self._plan_change(file, target, item, stored[item.id])
+                self._plan_change(file, target, item, stored[item.id], texts)
             else:
                 self._absent(file, target, item)
         since = file.page.head.get("updated_at")
@@ -224,27 +194,25 @@ class _Planner:
             if gone.id not in listed:
                 self._plan_deletion(file, target, gone, as_utc(since) if since else None)
 
-    def _new(
+    def _plan_addition(
+        self, file: FolderFile, target: Target, item: Item, texts: Mapping[str, str]
+    ) -> None:
+        """Plan a new item; one with the text of an entry that stays has only lost its comment."""
+        text = _tidy(item.content)
+        if not text:
+            self._problem(file, "empty item", item.line)
+        elif target == "fact" and text in texts:
+            self._conflict(file, _CROSSED, item.line)
+        else:
+            self.edits.append(self._edit("add", file, target, item, after=text))
+
+    def _plan_change(
         self,
         file: FolderFile,
         target: Target,
         item: Item,
-        twins: dict[str, str],
-    ) -> str:
-        """Plan a new item, unless a stored entry has the same text; return its ID, or "".
-
-        The entry was added earlier, or the item lost its comment when its line was moved.
-        """
-        text = _tidy(item.content)
-        twin = twins.get(text, "")
-        if not text:
-            self._problem(file, "empty item", item.line)
-        elif not twin:
-            self.edits.append(self._edit("add", file, target, item, after=text))
-        return twin
-
-    def _plan_change(
-        self, file: FolderFile, target: Target, item: Item, stored: Fact | Reflection
+        stored: Fact | Reflection,
+        texts: Mapping[str, str],
     ) -> None:
         text = _tidy(item.content)
         fields = stored.fields if isinstance(stored, Fact) else NO_FIELDS
@@ -252,6 +220,12 @@ class _Planner:
             return
         if not text:
             self._problem(file, "empty item; remove the line to delete it", item.line)
+        elif (
+            stored.version == item.version
+            and target == "fact"
+            and (texts.get(text, item.id) != item.id)
+        ):
+            self._conflict(file, _CROSSED, item.line)
         elif stored.version == item.version:
             edit = self._edit("edit", file, target, item, before=stored.content, after=text)
             self.edits.append(msgspec.structs.replace(edit, old_fields=fields))
