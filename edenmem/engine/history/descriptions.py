@@ -150,10 +150,7 @@ def fact_sections(why: FactWhy, names: Mapping[str, str]) -> Iterator[Section]:
         title = f"source messages in session {_session(source)}"
         yield from source_sections(title, source, names)
     if why.decisions:
-        yield _decisions("decisions", why.decisions)
-    for later in why.later_formations:
-        title = f"decisions of later formation {later.formation.id}"
-        yield _decisions(title, later.decisions)
+        yield _section("decisions", map(_describe_decision, why.decisions))
     if why.rejected:
         yield _section("rejected in the same formation", map(describe_rejection, why.rejected))
     if why.replaced:
@@ -182,10 +179,6 @@ def source_sections(title: str, source: Source, names: Mapping[str, str]) -> Ite
 
 def _section(title: str, lines: Iterable[str]) -> Section:
     return Section(title, tuple(("  ", line) for line in lines))
-
-
-def _decisions(title: str, decisions: Sequence[Decision]) -> Section:
-    return _section(title, map(_describe_decision, decisions))
 
 
 def _describe_decision(decision: Decision) -> str:

@@ -35,21 +35,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     missing_message_ids: tuple[str, ...] = ()
 
 
-class LaterFormation(msgspec.Struct, frozen=True, kw_only=True):
-    """A later formation with decisions about an existing fact."""
-
-    formation: Formation
-    decisions: tuple[Decision, ...]
-
-
 class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a current or removed fact.
 
     ``decisions`` are decisions of its formation about this fact, ``rejected`` the items that this
-    formation rejected. ``other_sources`` are messages of other sessions, ``later_formations``
-    formations with later decisions about the fact, oldest first. ``is_note`` marks facts from
-    ``edenmem remember``. ``models`` are the calls of its formation, ``changes`` the audit entries,
-    oldest first, and ``replaced`` earlier texts, oldest first.
+    formation rejected. ``other_sources`` are messages of other sessions. ``is_note`` marks facts
+    from ``edenmem remember``. ``models`` are the calls of its formation, ``changes`` the audit
+    entries, oldest first, and ``replaced`` earlier texts, oldest first.
     """
 
     fact: Fact
@@ -59,11 +51,9 @@ class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...]
     models: tuple[CallUsage, ...]
     changes: tuple[AuditEntry, ...]
-    versions: tuple[HistoryEntry, ...]
     replaced: tuple[str, ...]
     rejected: tuple[Decision, ...] = ()
     other_sources: tuple[Source, ...] = ()
-    later_formations: tuple[LaterFormation, ...] = ()
     is_note: bool = False
 
 
@@ -119,11 +109,9 @@ def fact_why(store: Store, fact_id: str) -> FactWhy:
         decisions=decisions,
         models=formation.usage if formation else (),
         changes=tuple(entries),
-        versions=tuple(versions),
         replaced=tuple(dict.fromkeys(replaced)),
         rejected=tuple(each for each in made if each.action == "REJECTED"),
         other_sources=tuple(others),
-        later_formations=_later_formations(store, fact, [source, *others]),
         is_note=bool(entries) and is_note(entries[0]),
     )
 
@@ -153,21 +141,6 @@ def _sources_of(store: Store, fact: Fact) -> list[Source]:
         for session_id, messages in elsewhere.items()
     )
     return [msgspec.structs.replace(own, missing_message_ids=missing), *others]
-
-
-def _later_formations(
-    store: Store, fact: Fact, sources: Sequence[Source]
-) -> tuple[LaterFormation, ...]:
-    """Return other formations of these sessions with decisions about the fact."""
-    found: list[LaterFormation] = []
-    for session_id in dict.fromkeys(each.session_id for each in sources if each.session_id):
-        for formation in store.formations.list_formations(
-            session_id=session_id, agent_id=fact.agent_id
-        ):
-            about = tuple(each for each in formation.decisions if each.target_id == fact.id)
-            if about and formation.id != fact.formation_id:
-                found.append(LaterFormation(formation=formation, decisions=about))
-    return tuple(sorted(found, key=lambda each: each.formation.created_at))
 
 
 def _last_known(versions: Sequence[HistoryEntry], entries: Sequence[AuditEntry]) -> Fact | None:
@@ -343,16 +316,6 @@ def find_logged_id(store: Store, key: AuditKey, text: str) -> str:
     if not found:
         raise NotFoundError(
             f"{_WHAT[key]} not found: {text!r}",
-            hint=_run_of_entry(store, key, wanted)
-            or "list entries: edenmem log (a unique ID prefix of 4 digits is enough)",
+            hint="list entries: edenmem log (a unique ID prefix of 4 digits is enough)",
         )
     raise AmbiguousReference(key, text, list(found))
-
-
-def _run_of_entry(store: Store, key: AuditKey, wanted: str) -> str | None:
-    """Return a hint if the ID belongs to an entry instead of a run."""
-    entries = store.log.find_audited("entry", wanted) if key == "run" else ()
-    entry = store.log.audit_entry(entries[0]) if len(entries) == 1 else None
-    if entry is None or not entry.actor.run_id:
-        return None
-    return f"this is a log entry of run {entry.actor.run_id}"
