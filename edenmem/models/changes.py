@@ -115,7 +115,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
         revised = msgspec.structs.replace(
             fact,
             content=self.content,
-            previous_content=fact.content,
+            previous_content=fact.previous_content if is_same else fact.content,
             updated_at=self.at,
             said_at=times.said_at,
             edited_at=times.edited_at,

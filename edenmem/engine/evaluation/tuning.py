@@ -74,7 +74,6 @@ async def compare_models(
     *,
     old: Runtime,
     new: Runtime,
-    top_k: int | None = None,
 ) -> Comparison:
     """Measure both models of a switch, while the vectors of both are stored.
 
@@ -83,7 +82,6 @@ async def compare_models(
         queries: The labeled queries.
         old: The runtime with the settings in force and their embedding model.
         new: The runtime with the settings after the switch.
-        top_k: The k of recall; None is the configured number of results.
 
     Raises:
         UsageError: no query has an answer, or the old model is not configured.
@@ -103,10 +101,8 @@ async def compare_models(
         raise UsageError("no query has a known label, so recall cannot be compared")
     base = recipe(old.settings.search.recipe).base
     names = dict.fromkeys((base if base in _SEMANTIC else "semantic", *_SEMANTIC))
-    before = await Evaluator(old, prepared=True).evaluate(
-        queries, recipes=tuple(names), top_k=top_k
-    )
-    after = await Evaluator(new, prepared=True).evaluate(queries, recipes=tuple(names), top_k=top_k)
+    before = await Evaluator(old, prepared=True).evaluate(queries, recipes=tuple(names))
+    after = await Evaluator(new, prepared=True).evaluate(queries, recipes=tuple(names))
     pairs = tuple(
         RecipePair(recipe=one.recipe, old=one, new=other)
         for one, other in zip(before.overall(), after.overall(), strict=True)

@@ -205,7 +205,9 @@ class Conversion:
         if key in self._seen:
             return "duplicates"
         self._seen.add(key)
-        secret, order = find_secret(content), find_order(content, (), ())
+        fields = (line.get("tags"), line.get("metadata"))  # without the key, which is an ID
+        secret = find_secret(content) or find_secret(_encode(fields).decode())
+        order = find_order(content, (), ())
         reason = f"contains {secret}" if secret else order
         if not reason:
             return ""

@@ -92,7 +92,7 @@ async def test_fields_are_edited_and_restored(
     await editor.restore_fact(fact.id, version=1)
     now = store.memory.fact(fact.id)
     assert now is not None
-    assert (now.version, now.fields) == (3, FIELDS)
+    assert (now.version, now.fields, now.previous_content) == (3, FIELDS, None)
 
     soon = NO_FIELDS.until(clock() + DAY)
     known = await editor.add_fact(cast.anna_scope, "Anna swims.", fields=soon)

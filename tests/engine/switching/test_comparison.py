@@ -18,7 +18,7 @@ from tests.support.memory import add_facts
 from tests.support.runtime import make_runtime
 
 MIRA = Scope.agent("a" * 24)
-SETTINGS = Settings(search=SearchSettings(semantic_floor=0.6, recipe="semantic+recency"))
+SETTINGS = Settings(search=SearchSettings(semantic_floor=0.6, recipe="semantic+recency", top_k=3))
 OLD = FakeEmbedder(model="old", dimensions=128)
 TEXTS = ("Miso is a grey cat.", "The cello is old.", "Lena folds whale lanterns.")
 
@@ -53,7 +53,7 @@ async def test_the_new_model_is_evaluated_before_the_switch(store: Store) -> Non
     queries = [asked("grey cat?", ids[TEXTS[0]]), asked("folds lanterns?", ids[TEXTS[2]])]
     same = await compare_models(plan.switch, queries[1:], old=old, new=after)
     assert same.loss == 0
-    found = await compare_models(plan.switch, queries, old=old, new=after, top_k=3)
+    found = await compare_models(plan.switch, queries, old=old, new=after)
     assert [pair.recipe for pair in found.pairs] == ["semantic", "convex", "rrf"]
     assert (found.old_model, found.new_model, found.top_k) == ("old", "new", 3)
     assert found.loss == pytest.approx(0.5)
