@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
 
-class _Choice(NamedTuple):
-    kind: EmbedderKind
-    reason: str
+#: A kind of embedding model, and why it is chosen.
+_Choice = tuple[EmbedderKind, str]
 
 
 def is_open(embedding: EmbeddingSettings) -> bool:
@@ -62,7 +61,7 @@ def settle(settings: Settings, store: Store) -> Settings:
     """
     if not is_open(settings.embedding):
         return settings
-    kind = _choose(settings.embedding, store).kind
+    kind, _ = _choose(settings.embedding, store)
     embedding = msgspec.structs.replace(settings.embedding, provider=kind)
     return msgspec.structs.replace(settings, embedding=embedding)
 
@@ -112,7 +111,10 @@ def describe_destination(settings: Settings, store: Store) -> str:
     except (ConfigError, ProviderError, StoreError) as error:
         return f"unknown: {error.message}"
     if kind == "openai":
-        return f"sent to {_address(embedding)}"
+        from edenmem.endpoint.client import OPENAI_URL
+
+        url = urlsplit(embedding.base_url or OPENAI_URL)  # without a user or password
+        return f"sent to {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
     return f"none: {reason}" if kind == "none" else "on this machine"
 
 
@@ -147,8 +149,8 @@ def _decide(embedding: EmbeddingSettings, store: Store) -> _Choice:
         key = "a key or address" if kind == "openai" else "no key or address"
         reason = "the settings name it" if is_named else f"{key} is set"
     if kind == "local" and find_local_model(embedding) is None:
-        return _Choice("none", f"{reason}, and no local model is installed")
-    return _Choice(kind, reason)
+        return ("none", f"{reason}, and no local model is installed")
+    return (kind, reason)
 
 
 def _choose(embedding: EmbeddingSettings, store: Store) -> _Choice:
@@ -158,33 +160,18 @@ def _choose(embedding: EmbeddingSettings, store: Store) -> _Choice:
     if platform:
         reason = f"the platform searches vectors of {platform}"
         if has_endpoint(embedding):
-            return _Choice("openai", reason)
-        return _Choice("none", f"{reason}, and no key is set: set OPENAI_API_KEY")
+            return ("openai", reason)
+        return ("none", f"{reason}, and no key is set: set OPENAI_API_KEY")
     if not has_endpoint(embedding):
-        return _Choice("local", "no key or address is set")
-    stored = _model_in_use(store)
-    if not stored:
-        return _Choice("local", "the store has no vectors")
-    # With the wrong local model, a search fails without sending the query to the endpoint.
-    kind: EmbedderKind = "local" if stored in LOCAL_MODELS else "openai"
-    return _Choice(kind, f"the store has vectors of {stored}")
-
-
-def _model_in_use(store: Store) -> str:
-    """Return the model that searches of the store use, or "" if it has no vectors."""
+        return ("local", "no key or address is set")
     stored = store.vectors.first_vector_model()
     if not stored:
-        return ""
+        return ("local", "the store has no vectors")
     switch = store.switches.vector_switch()
-    return switch.in_force if switch is not None else stored
-
-
-def _address(embedding: EmbeddingSettings) -> str:
-    """Return the address of the endpoint, without a user or password."""
-    from edenmem.endpoint.client import OPENAI_URL
-
-    url = urlsplit(embedding.base_url or OPENAI_URL)
-    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+    stored = switch.in_force if switch is not None else stored
+    # With the wrong local model, a search fails without sending the query to the endpoint.
+    kind: EmbedderKind = "local" if stored in LOCAL_MODELS else "openai"
+    return (kind, f"the store has vectors of {stored}")
 
 
 class DeferredEmbedder:
