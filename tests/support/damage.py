@@ -10,7 +10,7 @@ from typing import Any
 
 from bson import ObjectId
 
-from tests.support.builders import NOW, ago
+from tests.support.builders import ago
 from tests.support.ward import EMBEDDER, TODAY, MongoWard, SqliteWard, Ward
 
 NOWHERE = "0" * 24
@@ -467,19 +467,6 @@ def drafts_of_a_text_were_refused(ward: SqliteWard | MongoWard) -> Expected:
     is_row = isinstance(ward, SqliteWard)
     ward.set("consolidation", ward.ids.text, failed_drafts=json.dumps(failed) if is_row else failed)
     return {"drafts": {ward.ids.text}}
-
-
-@damage(repaired=True)
-def contexts_outlived_their_sessions(ward: SqliteWard | MongoWard) -> Expected:
-    """Known failure 49: copies are left in cached contexts."""
-    if isinstance(ward, SqliteWard):
-        statement = "INSERT INTO cached_contexts VALUES (?, ?, '<M/>', 'f', 1, x'')"
-        ward.run(statement, NOWHERE, ward.ids.eve)
-        ward.run(statement, ward.ids.choir, ward.ids.adam)
-        return {"contexts": {NOWHERE, ward.ids.choir}}
-    kept = {f"edenmem_contexts.{ward.ids.adam}": {"xml": "<M/>", "fingerprint": "f", "at": NOW}}
-    ward.database["sessions"].update_one({"_id": ObjectId(ward.ids.choir)}, {"$set": kept})
-    return {"contexts": {ward.ids.choir}}
 
 
 # -- helpers -----------------------------------------------------------------------------------

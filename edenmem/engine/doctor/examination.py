@@ -54,7 +54,6 @@ EXAMINATIONS = (
     Examination("permissions", frozenset({"permissions"}), surroundings.permissions),
     Examination("the database", frozenset({"file"}), surroundings.database),
     Examination("counters", frozenset({"counters"}), surroundings.stored("counters")),
-    Examination("cached contexts", frozenset({"contexts"}), surroundings.stored("contexts")),
     Examination("backups", frozenset({"backups"}), surroundings.backups),
     Examination("indexes", frozenset({"indexes", "search-indexes"}), surroundings.indexes),
     Examination("vectors", frozenset({"vectors"}), surroundings.vectors),

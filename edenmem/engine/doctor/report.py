@@ -187,15 +187,6 @@ CATALOG: dict[str, Check] = {
             fixable=True,
         ),
         Check(
-            "contexts",
-            _STORE,
-            "cached contexts belong to existing sessions",
-            _WARNING,
-            "A cached context outlived its session or agent.",
-            _FIX,
-            fixable=True,
-        ),
-        Check(
             "backups",
             _STORE,
             "the last scheduled backup is recent and intact",

@@ -113,14 +113,6 @@ class DoctorSession:
                 lambda found: Outcome(self._store.vectors.drop_vectors(_ids(found))),
             ),
             "search-indexes": ("rebuild from the facts", self._search_indexes),
-            "contexts": (
-                "drop",
-                lambda found: Outcome(
-                    self._store.contexts.drop_contexts(
-                        [(each.target_id, agent) for each in found for agent in each.related]
-                    )
-                ),
-            ),
             "progress": (
                 "move the platform's cursor forward",
                 lambda found: Outcome(sum(map(self._store.formations.advance_cursor, _ids(found)))),

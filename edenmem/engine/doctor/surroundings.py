@@ -320,7 +320,6 @@ def _of_agent(context: DoctorContext, findings: Iterable[Finding]) -> Iterator[F
 #: Checks that a store makes by itself.
 STORED: Mapping[str, Callable[[DoctorContext], Iterable[Finding]]] = {
     "counters": lambda c: _of_agent(c, c.store.statistics.miscounts()),
-    "contexts": lambda c: _of_agent(c, c.store.contexts.stray_contexts()),
     "vector-damage": lambda c: c.store.vectors.vector_faults(agent_id=c.agent_id),
     "duplicates": lambda c: c.store.memory.duplicate_facts(agent_id=c.agent_id),
     "progress": lambda c: c.store.host.find_lost_progress(agent_id=c.agent_id),

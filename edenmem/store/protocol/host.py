@@ -194,9 +194,3 @@ class Contexts(Protocol):
 
     def cached_texts(self) -> Iterator[Passage]:
         """Yield every cached context as text, in pages without a cursor in between."""
-
-    def stray_contexts(self) -> Iterator[Finding]:
-        """Yield cached contexts of deleted sessions, or of agents (``related``) outside them."""
-
-    def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
-        """Drop the cached contexts of (session, agent) pairs; return how many."""

@@ -24,7 +24,6 @@ WRITES = (
     "changes.apply",
     "formations.apply_formation",
     "indexes.create_index",
-    "contexts.drop_contexts",
     "vectors.drop_vectors",
     "changes.finish_absorbing",
     "database.repair_schema",
@@ -38,7 +37,6 @@ def hurt(ward: Any) -> None:
     """Return a store with many kinds of damage."""
     damage.a_claim_outlived_its_worker(ward)
     damage.what_was_recorded_was_not_applied(ward)
-    damage.contexts_outlived_their_sessions(ward)
     damage.a_hash_is_wrong(ward)
     if isinstance(ward, SqliteWard):
         damage.keys_and_triggers_were_dropped(ward)

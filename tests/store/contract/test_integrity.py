@@ -127,7 +127,6 @@ def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
     assert not list(store.database.file_faults())
     assert not list(store.memory.duplicate_facts())
     assert not list(store.vectors.vector_faults())
-    assert not list(store.contexts.stray_contexts())
     assert not list(store.statistics.miscounts())
     assert store.statistics.recount() == 0
     assert store.database.repair_schema() == 0

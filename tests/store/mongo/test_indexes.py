@@ -556,7 +556,6 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
     store.memory.buffers(scopes)
     for mistrust in (
         store.database.file_faults,
-        store.contexts.stray_contexts,
         store.statistics.miscounts,
     ):
         list(mistrust())
@@ -564,7 +563,6 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
         store.changes.finish_absorbing(scope)
         store.changes.set_failed_drafts(scope, FailedDrafts("f", 1))
     store.vectors.drop_vectors(fact_ids[:1])
-    store.contexts.drop_contexts([(new_id(), new_id())])
     store.statistics.recount()
     store.database.repair_schema()
 

@@ -4,18 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from edenmem.models.forgetting import Passage
 from edenmem.models.host import CachedContext
-from edenmem.models.integrity import Finding
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import EVERYTHING, IN_LIMIT, object_id
+from edenmem.store.mongo.core.filters import object_id
 from edenmem.store.mongo.host.host import set_in_context
 from edenmem.store.mongo.host.host_codec import sub_document
-from edenmem.store.protocol.store import batched
 
 #: The platform's two fields, and edenmem's next to them.
 _XML = "cached_memory_context"
@@ -92,31 +90,6 @@ class MongoContexts:
                         target_id=session_id,
                         text=xml,
                     )
-
-    def stray_contexts(self) -> Iterator[Finding]:
-        with_contexts = {**EVERYTHING, _OURS: {"$exists": True}}
-        seen = {"agents": 1, "deleted": 1, _OURS: 1}
-        for document in self._db.sessions.find(with_contexts, seen, sort=[("_id", 1)]):
-            kept = document.get(_OURS)
-            agents = () if document.get("deleted") else codec.text_ids(document.get("agents"))
-            for agent in kept if isinstance(kept, dict) else ():
-                if agent not in agents:
-                    yield Finding(
-                        target_type="session",
-                        target_id=str(document["_id"]),
-                        detail="has a cached context, but is deleted or lacks the agent",
-                        agent_id=agent,
-                        related=(agent,),
-                    )
-
-    def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
-        return sum(
-            self._db.sessions.update_one(
-                {"_id": object_id(session_id)}, {"$unset": {f"{_OURS}.{agent_id}": ""}}
-            )
-            for part in batched(pairs, IN_LIMIT)
-            for session_id, agent_id in part
-        )
 
 
 def _from_platform(fields: Document) -> CachedContext | None:

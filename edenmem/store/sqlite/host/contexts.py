@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from edenmem.models.forgetting import Passage
 from edenmem.models.host import CachedContext
-from edenmem.models.integrity import Finding
 from edenmem.store.sqlite.core.codec import time, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part
 
@@ -65,25 +64,3 @@ class Contexts(Part):
             if len(rows) < BATCH:
                 return
             last = rows[-1][:2]
-
-    def stray_contexts(self) -> Iterator[Finding]:
-        rows = self._fetch(
-            "SELECT c.session_id, c.agent_id FROM cached_contexts c WHERE NOT EXISTS"
-            " (SELECT 1 FROM sessions s JOIN session_members m ON m.session_id = s.id"
-            " AND m.role = 'agent' AND m.member_id = c.agent_id"
-            " WHERE s.id = c.session_id AND NOT s.deleted)"
-        )
-        for session_id, agent_id in rows:
-            yield Finding(
-                target_type="session",
-                target_id=session_id,
-                detail="has a cached context, but is deleted or lacks the agent",
-                agent_id=agent_id,
-                related=(agent_id,),
-            )
-
-    def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
-        with self._db.writing() as connection:
-            return connection.executemany(
-                "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", list(pairs)
-            ).rowcount
