@@ -35,8 +35,11 @@ def write_for(
     request: ExportRequest,
     *,
     clock: Callable[[], datetime],
+    progress: Callable[[int], None] = lambda done: None,
 ) -> ExportReport:
     """Write the facts of the selected scopes that have not expired, and for Markdown their texts.
+
+    ``progress`` is called with the number of facts so far.
 
     Raises:
         UsageError: a filter is not supported.
@@ -59,6 +62,7 @@ def write_for(
             if system is not System.MEM0:
                 lossy = [f for f in facts if f.tags or f.metadata or f.expires_at]
                 left_out["tags, metadata and times of expiry"] += len(lossy)
+            progress(counts["fact"])
             if facts or (text and system is System.MARKDOWN):
                 yield _Content(scope, names, facts, text)
 
