@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from edenmem.engine.exchange.importer import Importer
     from edenmem.engine.exchange.kinds import FileKind
     from edenmem.engine.history.undo import MissingVectors, UndoStep
-    from edenmem.engine.indexes.atlas_trial import AtlasReport
     from edenmem.engine.stats.statistics import MemoryStatistics
+    from edenmem.models.indexes import SearchTrial
     from edenmem.settings.schema import Settings
 
 
@@ -192,14 +192,20 @@ class Checkups:
         self._runtime = runtime
         self.open = partial(open_session, runtime)
 
-    def try_atlas(self, *, timeout: float, progress: Callable[[str], None]) -> AtlasReport:
-        """Test search on the configured cluster, in separate scopes; see `AtlasCheck`."""
-        from edenmem.engine.indexes.atlas_trial import AtlasCheck
+    def try_atlas(self, *, timeout: float, progress: Callable[[str], None]) -> SearchTrial:
+        """Test search on the configured cluster, in a scratch collection.
 
-        analyzer = self._runtime.settings.search.analyzer
-        return AtlasCheck(
-            self._runtime.store, analyzer=analyzer, timeout=timeout, progress=progress
-        ).run()
+        Raises:
+            StoreError: the database cannot be reached, or has no search commands.
+        """
+        from edenmem.engine.indexes.manager import poll
+
+        store, analyzer = self._runtime.store, self._runtime.settings.search.analyzer
+        info = store.database.info()
+        trial = store.indexes.try_search(analyzer, partial(poll, timeout=timeout), progress)
+        return msgspec.structs.replace(
+            trial, location=info.location, server_version=info.server_version
+        )
 
 
 class Exchange:

@@ -6,7 +6,7 @@ contexts and indexes, which can be rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
@@ -249,11 +249,6 @@ def compare_records(kind: RecordKind, stored: Record, given: Record) -> LoadResu
     return LoadResult(status=LoadStatus.DIFFERS, detail=detail, stored=stored)
 
 
-def forgotten_ids(records: Sequence[Record], results: Sequence[LoadResult]) -> list[str]:
-    """Return the IDs of the loaded or existing messages that a backup marks as forgotten."""
-    there = (LoadStatus.ADDED, LoadStatus.SAME)
-    return [
-        record.id
-        for record, result in zip(records, results, strict=True)
-        if isinstance(record, StoredMessage) and record.forgotten and result.status in there
-    ]
+def forgotten_ids(records: Iterable[Record]) -> list[str]:
+    """Return the IDs of the messages that a backup marks as forgotten."""
+    return [each.id for each in records if isinstance(each, StoredMessage) and each.forgotten]

@@ -11,9 +11,8 @@ IndexKind = Literal["ordinary", "vector", "text"]
 
 #: "building" indexes may still answer with an older definition; "stale" ones answer without later
 #: writes; "unwanted" ones are not needed, or lack an embedding model; "unavailable" ones are not
-#: supported by the server. An index that rejects valid documents blocks a "conflicting" one, and an
-#: older index serves for an "outdated" one; `replaces` lists both. "foreign" indexes were not
-#: created by edenmem.
+#: supported by the server. Another index blocks a "conflicting" one; `replaces` lists it. "foreign"
+#: indexes were not created by edenmem.
 IndexStatus = Literal[
     "ready",
     "missing",
@@ -24,7 +23,6 @@ IndexStatus = Literal[
     "unwanted",
     "unavailable",
     "conflicting",
-    "outdated",
     "foreign",
 ]
 
@@ -37,7 +35,6 @@ class IndexWish(msgspec.Struct, frozen=True, kw_only=True):
 
     analyzer: str
     dimensions: int | None = None
-    similarity: str = "cosine"
 
 
 class IndexState(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +56,34 @@ class IndexState(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
     note: str = ""
+
+
+class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a test of search.
+
+    ``outcome`` is "passed", "failed", or "skipped" after the failure of a required step; ``seen``
+    describes the behavior of the cluster.
+    """
+
+    name: str
+    outcome: str
+    seconds: float
+    seen: str
+
+
+class SearchTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """A test of search on a real cluster; ``removed``: its collection is gone again."""
+
+    collection: str
+    steps: tuple[TrialStep, ...]
+    removed: bool
+    location: str = ""
+    server_version: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Return whether all steps passed."""
+        return all(step.outcome == "passed" for step in self.steps)
 
 
 #: Separator of collection and name in a step that creates an index.

@@ -68,3 +68,11 @@ class FactUse(msgspec.Struct, frozen=True, kw_only=True):
     accesses: int = 0
     repeated: int = 0
     unconfirmed: int = 0
+
+
+class MemoryCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of facts and reflections: by day, by kind of scope, and by use."""
+
+    days: tuple[FormedOnDay, ...]
+    kinds: tuple[KindCount, ...]
+    use: FactUse

@@ -7,11 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from edenmem.store.common.cache import BoundedCache
 
 
-def test_the_newest_values_stay():
+def test_the_values_used_last_stay():
     cache: BoundedCache[str, int] = BoundedCache(2)
     for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
         cache.put(key, value)
     assert [cache.get(key) for key in "abc"] == [3, None, 4]
+    assert cache.get("a") == 3
+    cache.put("d", 5)
+    assert [cache.get(key) for key in "acd"] == [3, None, 5]
+    cache.put("e", 6, size=3)
+    assert [cache.get(key) for key in "ade"] == [3, 5, None]
 
 
 def test_threads_may_evict_the_same_value():

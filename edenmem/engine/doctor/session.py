@@ -339,7 +339,7 @@ class DoctorSession:
         wish = surroundings.wish_of(self._context)
         repaired, refused = 0, []
         for finding in findings:
-            if {"conflicting", "outdated"} & set(finding.related):
+            if "conflicting" in finding.related:
                 refused.append(f"{finding.target_id}: edenmem index create --replace")
                 continue
             if "missing" not in finding.related:

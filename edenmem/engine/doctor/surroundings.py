@@ -181,10 +181,6 @@ def indexes(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
 #: Advice on ordinary indexes by status, other than missing ones.
 _INDEX_ADVICE = {
     "conflicting": Advice("No fact can be added or changed.", "edenmem index create --replace"),
-    "outdated": Advice(
-        "The platform fails or deletes facts because of this index.",
-        "edenmem index create --replace",
-    ),
     "different": Advice(
         "Queries are slow, or duplicates are stored.", "edenmem index create --update"
     ),

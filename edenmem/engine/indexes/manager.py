@@ -191,17 +191,16 @@ class IndexKeeper:
 
     def _create(self, state: IndexState, named: Sequence[str], dry_run: bool) -> IndexAction:
         if state.replaces:
-            return IndexAction(name=state.name, outcome="to_replace", state=state, note=state.note)
+            return _action(state, "to_replace", state.note)
         # An unneeded index has to be given by name: its kind is not enough.
         described = state.status == "unwanted" and state.wanted is not None
         asked_for = state.name in named if described else bool(named) or state.kind == "ordinary"
         if state.status in ("unwanted", "unavailable") and not asked_for:
-            return IndexAction(name=state.name, outcome="left_out", state=state, note=state.note)
+            return _action(state, "left_out", state.note)
         if state.status not in ("missing", "unwanted", "unavailable"):
-            outcome = "different" if state.status == "different" else "there"
-            return IndexAction(name=state.name, outcome=outcome, state=state)
+            return _action(state, "different" if state.status == "different" else "there")
         if dry_run:
-            return IndexAction(name=state.name, outcome="would_make", state=state)
+            return _action(state, "would_make")
         self._store.indexes.create_index(state.name, self.wish)
         return self._after(state.name, "made")
 
@@ -216,40 +215,31 @@ class IndexKeeper:
             ConflictError: another process migrates the database, or recreates an older index.
             StoreError: stored data prevent the creation of an index; none was dropped.
         """
+        if dry_run:
+            return [_action(state, "would_replace", _change(state)) for state in states]
         actions = []
         for state in states:
-            note = _change(state)
-            if dry_run:
-                action = IndexAction(
-                    name=state.name, outcome="would_replace", state=state, note=note
-                )
-            else:
-                self._store.indexes.replace_index(state.name)
-                action = self._after(state.name, "replaced", note=note)
-            actions.append(action)
+            self._store.indexes.replace_index(state.name)
+            actions.append(self._after(state.name, "replaced", note=_change(state)))
         return actions
 
     def update(
         self, states: Sequence[IndexState], *, rebuild: bool = False, dry_run: bool = False
     ) -> list[IndexAction]:
         """Update the indexes that differ from their definition; ``rebuild``: all of them."""
-        actions = []
-        for state in states:
-            if state.status in ("missing", "unwanted", "unavailable", "foreign"):
-                action = IndexAction(name=state.name, outcome="left_out", state=state)
-            elif state.replaces:
-                action = IndexAction(
-                    name=state.name, outcome="to_replace", state=state, note=state.note
-                )
-            elif state.status != "different" and not rebuild:
-                action = IndexAction(name=state.name, outcome="there", state=state)
-            elif dry_run:
-                action = IndexAction(name=state.name, outcome="would_update", state=state)
-            else:
-                self._store.indexes.update_index(state.name, self.wish)
-                action = self._after(state.name, "updated", note=_of_old_vectors(state))
-            actions.append(action)
-        return actions
+        return [self._update(state, rebuild, dry_run) for state in states]
+
+    def _update(self, state: IndexState, rebuild: bool, dry_run: bool) -> IndexAction:
+        if state.status in ("missing", "unwanted", "unavailable", "foreign"):
+            return _action(state, "left_out")
+        if state.replaces:
+            return _action(state, "to_replace", state.note)
+        if state.status != "different" and not rebuild:
+            return _action(state, "there")
+        if dry_run:
+            return _action(state, "would_update")
+        self._store.indexes.update_index(state.name, self.wish)
+        return self._after(state.name, "updated", note=_of_old_vectors(state))
 
     def drop(self, named: Sequence[str], *, dry_run: bool = False) -> list[IndexAction]:
         """Drop indexes, given as for `states`; of a kind, only those that exist and may be dropped.
@@ -260,7 +250,7 @@ class IndexKeeper:
                 the platform, or is part of the store. Nothing was dropped.
         """
         actions: list[IndexAction] = []
-        refused: list[ConflictError | NotFoundError | StoreError] = []
+        refused: list[StoreError | ConflictError | NotFoundError] = []
         for state in self.states(named):
             try:
                 self._store.indexes.drop_index(state.name, dry_run=True)
@@ -268,12 +258,9 @@ class IndexKeeper:
                 if state.name in named or isinstance(error, StoreUnreachable):
                     raise
                 refused.append(error)
-                action = IndexAction(
-                    name=state.name, outcome="left_out", state=state, note=error.message
-                )
+                actions.append(_action(state, "left_out", error.message))
             else:
-                action = IndexAction(name=state.name, outcome="would_drop", state=state)
-            actions.append(action)
+                actions.append(_action(state, "would_drop"))
         if refused and len(refused) == len(actions):
             raise refused[0]
         return actions if dry_run else [self._drop(action) for action in actions]
@@ -284,12 +271,15 @@ class IndexKeeper:
         self._store.indexes.drop_index(planned.name)
         # Indexes of other programs are no longer listed.
         left = [state for state in self.states() if state.name == planned.name]
-        state = left[0] if left else planned.state
-        return IndexAction(name=planned.name, outcome="dropped", state=state)
+        return _action(left[0] if left else planned.state, "dropped")
 
     def _after(self, name: str, outcome: str, *, note: str = "") -> IndexAction:
         (state,) = self.states([name])
-        return IndexAction(name=name, outcome=outcome, state=state, note=note)
+        return _action(state, outcome, note)
+
+
+def _action(state: IndexState, outcome: str, note: str = "") -> IndexAction:
+    return IndexAction(name=state.name, outcome=outcome, state=state, note=note)
 
 
 def _change(state: IndexState) -> str:

@@ -1,4 +1,4 @@
 """Compute statistics of memory, and render them as a page.
 
-May import: reports, scopes.
+May import: scopes.
 """

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
 import msgspec
 
-from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.scopes.overview import scope_statuses
+from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Fact, HeldCount
+from edenmem.models.scope import Scope
 from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
+from edenmem.store.protocol.store import Store, batched
+from edenmem.text import word_count
+
+#: Texts whose policies are read together.
+_BATCH = 500
 
 
 class WeekCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +29,16 @@ class WeekCount(msgspec.Struct, frozen=True, kw_only=True):
     week: str
     facts: int = 0
     reflections: int = 0
+
+
+class TextSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a scope's text, and its limit, in words."""
+
+    scope: Scope
+    words: int
+    word_limit: int
+    version: int
+    last_consolidated_at: datetime | None = None
 
 
 class MemoryStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +54,7 @@ class MemoryStatistics(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None
     weeks: tuple[WeekCount, ...]
     kinds: tuple[KindCount, ...]
-    texts: tuple[ScopeStatus, ...]
+    texts: tuple[TextSize, ...]
     text_count: int
     over_limit: int
     buffers: tuple[BufferAge, ...]
@@ -59,7 +74,7 @@ def gather(
     agent_id: str | None = None,
     top: int = 5,
 ) -> MemoryStatistics:
-    """Compute the statistics, in bounded space.
+    """Compute the statistics.
 
     Args:
         store: The store.
@@ -71,21 +86,19 @@ def gather(
     """
     first = _monday(as_utc(since).date())
     begin = as_utc(datetime(first.year, first.month, first.day, tzinfo=as_utc(now).tzinfo))
-    fullest = _Fullest(top)
-    fullest.take(scope_statuses(store, settings, agent_id=agent_id))
+    counts = store.statistics.counts(agent_id=agent_id, since=begin)
+    texts = list(_text_sizes(store, settings, agent_id))
     return MemoryStatistics(
         at=now,
         since=since,
         agent_id=agent_id,
-        weeks=weekly(
-            store.statistics.count_by_day(agent_id=agent_id, since=begin), first, now.date()
-        ),
-        kinds=tuple(store.statistics.counts_by_kind(agent_id=agent_id)),
-        texts=fullest.statuses,
-        text_count=fullest.count,
-        over_limit=fullest.over,
+        weeks=weekly(counts.days, first, now.date()),
+        kinds=counts.kinds,
+        texts=tuple(heapq.nlargest(top, texts, key=_fill)),
+        text_count=len(texts),
+        over_limit=sum(text.words > text.word_limit for text in texts),
         buffers=tuple(store.statistics.buffer_ages(agent_id=agent_id, limit=top)),
-        use=store.statistics.fact_use(agent_id=agent_id),
+        use=counts.use,
         most_retrieved=tuple(store.statistics.most_retrieved(agent_id=agent_id, limit=top)),
         days=tuple(store.usage.usage_by_day(agent_id=agent_id, since=since)),
         rejected=_by_rule(store.statistics.count_rejections(agent_id=agent_id, since=since)),
@@ -151,28 +164,24 @@ def _monday(day: date) -> date:
     return day - timedelta(days=day.weekday())
 
 
-class _Fullest:
-    """The fullest texts relative to their limits, among any number of texts."""
+def _text_sizes(store: Store, settings: Settings, agent_id: str | None) -> Iterator[TextSize]:
+    """Yield the sizes of all texts that have words."""
+    wanted = Selection(agent_ids=() if agent_id is None else (agent_id,))
+    found = store.walk.documents((RecordKind.CONSOLIDATION,), wanted)
+    for batch in batched((each.record for each in found), _BATCH):
+        texts = [text for text in batch if text is not None and text.version]
+        policies = store.memory.policies([text.home for text in texts])
+        for text in texts:
+            if words := word_count(text.consolidated_content):
+                scope = text.home
+                yield TextSize(
+                    scope=scope,
+                    words=words,
+                    word_limit=word_limit_of(store, settings, scope, policies.get(scope), text),
+                    version=text.version,
+                    last_consolidated_at=text.last_consolidated_at,
+                )
 
-    def __init__(self, top: int) -> None:
-        self._top = top
-        self._heap: list[tuple[float, str, ScopeStatus]] = []
-        self.count = self.over = 0
 
-    def take(self, statuses: Iterable[ScopeStatus]) -> None:
-        for status in statuses:
-            if not status.words:  # never written, or undone
-                continue
-            self.count += 1
-            self.over += status.words > status.word_limit
-            share = status.words / max(status.word_limit, 1)
-            entry = (share, f"{status.scope}", status)
-            if len(self._heap) < self._top:
-                heapq.heappush(self._heap, entry)
-            elif self._heap:
-                heapq.heappushpop(self._heap, entry)
-
-    @property
-    def statuses(self) -> tuple[ScopeStatus, ...]:
-        """Return the texts, fullest first."""
-        return tuple(status for _, _, status in sorted(self._heap, reverse=True))
+def _fill(size: TextSize) -> tuple[float, str]:
+    return size.words / max(size.word_limit, 1), f"{size.scope}"

@@ -34,6 +34,9 @@ class RecordRows(Protocol):
     def stored(self, kind: RecordKind, records: Sequence[Any]) -> Mapping[Any, Record | None]:
         """Return the stored records by `record_key`; None for an unreadable one."""
 
+    def sessions(self, ids: Sequence[str]) -> set[str]:
+        """Return which of these sessions exist."""
+
     def taken_names(self, kind: RecordKind, names: Sequence[str]) -> set[str]:
         """Return which usernames another agent or user has."""
 
@@ -55,9 +58,17 @@ class RecordRows(Protocol):
         buffers that texts replace, among other stored records.
         """
 
+    def complete(self, kind: RecordKind, added: Sequence[Any], there: Sequence[Any]) -> None:
+        """Write what follows from the added records, and what an interrupted load left out.
+
+        ``there`` are the added records and those that exist with the same content.
+        """
+
 
 def record_key(kind: RecordKind, record: Any) -> Any:
-    """Return what identifies a record: its scope or its ID."""
+    """Return what identifies a record: its scope or its ID, and the session of a message."""
+    if kind is RecordKind.MESSAGE:
+        return record.id, record.session_id
     return record.home if kind in BY_SCOPE else record.id
 
 
@@ -72,7 +83,14 @@ def load_records(
         if key in stored and not _replaces_buffer(stored[key], record):
             answers[place] = _compare(kind, stored[key], record)
     fresh = [place for place in range(len(records)) if place not in answers]
-    obstacles = rows.obstacles(kind, [records[place] for place in fresh])
+    obstacles = dict(rows.obstacles(kind, [records[place] for place in fresh]))
+    if kind is RecordKind.MESSAGE and not dry_run:
+        wanted = [records[place].session_id for place in fresh]
+        known = rows.sessions(list(dict.fromkeys(wanted)))
+        missing = {
+            n: f"session does not exist: {id}" for n, id in enumerate(wanted) if id not in known
+        }
+        obstacles |= missing
     answers |= {fresh[order]: refuse(reason) for order, reason in obstacles.items()}
     answers |= _repeated(rows, kind, records, [place for place in fresh if place not in answers])
     places = [place for place in fresh if place not in answers]
@@ -80,6 +98,11 @@ def load_records(
     for order, place in enumerate(places):
         reason = _TAKEN.get(kind, f"another {kind} has this ID")
         answers[place] = refuse(failed[order] or reason) if order in failed else ADDED
+    if not dry_run:
+        answered = [(answers[place].status, record) for place, record in enumerate(records)]
+        added = [record for status, record in answered if status is LoadStatus.ADDED]
+        there = [record for status, record in answered if status in (ADDED.status, SAME.status)]
+        rows.complete(kind, added, there)
     return [answers[place] for place in range(len(records))]
 
 

@@ -23,8 +23,7 @@ from edenmem.store.mongo.memory.audit_log import MongoAuditLog
 from edenmem.store.mongo.memory.history import MongoHistory
 from edenmem.store.mongo.memory.memory import MongoMemory, MongoPropagation
 from edenmem.store.mongo.memory.told import MongoTold
-from edenmem.store.mongo.search.choice import SearchChoice
-from edenmem.store.mongo.search.search import MongoSearch
+from edenmem.store.mongo.search.search import MongoSearch, SearchChoice
 from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.mongo.search.switches import MongoSwitches
 from edenmem.store.mongo.search.vectors import MongoVectors

@@ -2,56 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.indexes import IndexState, IndexWish, SearchTrial
 from edenmem.models.integrity import Finding
-from edenmem.models.memory import Fact
-from edenmem.models.search import Candidate, FactFilter
-
-
-class SearchTrial(Protocol):
-    """A private collection to test a real server's search on.
-
-    Nothing is created before `prepare`; `remove` deletes everything after any failure.
-    """
-
-    @property
-    def name(self) -> str:
-        """Return the name of the collection."""
-
-    def prepare(self, wish: IndexWish) -> None:
-        """Create the collection and start building both search indexes."""
-
-    def states(self, wish: IndexWish) -> list[IndexState]:
-        """Return the states of the two indexes."""
-
-    def add(self, facts: Sequence[Fact], *, storage: Literal["array", "bindata"]) -> None:
-        """Insert facts with their vectors in this form."""
-
-    def semantic(
-        self,
-        filter: FactFilter,
-        vectors: Sequence[bytes],
-        *,
-        model: str,
-        limit: int,
-        exact: bool = False,
-        storage: Literal["array", "bindata"] = "array",
-    ) -> list[list[Candidate]]:
-        """Search like `Search.semantic_candidates`, with query vectors in this form."""
-
-    def text(
-        self, filter: FactFilter, queries: Sequence[str], *, limit: int
-    ) -> list[list[Candidate]]:
-        """Search like `Search.text_candidates`."""
-
-    def refusal(self, stage: Literal["vector", "text"]) -> str:
-        """Return the server's error for an unknown option; empty if the server accepts it."""
-
-    def remove(self) -> None:
-        """Drop the collection and its indexes."""
 
 
 class Indexes(Protocol):
@@ -106,8 +61,18 @@ class Indexes(Protocol):
         Of facts with the same text and agent, it keeps the one that its database returns first.
         """
 
-    def search_trial(self) -> SearchTrial:
-        """Return a scratch collection on this database, with its own search indexes.
+    def try_search(
+        self,
+        analyzer: str,
+        wait: Callable[[Callable[[], bool]], bool],
+        progress: Callable[[str], None],
+    ) -> SearchTrial:
+        """Test search in a scratch collection with its own indexes, and remove it.
+
+        Args:
+            analyzer: The analyzer of the text index.
+            wait: Polls a condition until a timeout; returns whether it was met.
+            progress: Called with the name of each step.
 
         Raises:
             StoreError: the database has no search commands.

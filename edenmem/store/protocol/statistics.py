@@ -8,28 +8,21 @@ from typing import Protocol
 
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
+from edenmem.models.statistics import BufferAge, MemoryCounts
 
 
 class Statistics(Protocol):
     """Counts about memory; the only texts are those of single facts."""
 
-    def count_by_day(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> Sequence[FormedOnDay]:
-        """Count facts and reflections dated at or after ``since``, by day, without empty days.
+    def counts(self, *, agent_id: str | None = None, since: datetime | None = None) -> MemoryCounts:
+        """Count facts and reflections.
 
-        A fact or reflection is dated by its newest source message, else by its formation.
+        Days are those from ``since``, without empty ones: memory is dated by its newest source
+        message, else by its formation. Kinds are all five kinds of scope, in their order.
         """
-
-    def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
-        """Return sizes for all five kinds of scope, in the order of `ScopeKind`."""
 
     def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
         """Return the scopes with the oldest pending reflections, oldest first."""
-
-    def fact_use(self, *, agent_id: str | None = None) -> FactUse:
-        """Return how facts are used."""
 
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None

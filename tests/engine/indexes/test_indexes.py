@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from edenmem.engine.indexes.atlas_trial import AtlasCheck, AtlasReport
 from edenmem.engine.indexes.manager import IndexKeeper, poll
 from edenmem.errors import ConfigError, NotFoundError, StoreError
+from edenmem.models.indexes import SearchTrial
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 from edenmem.store.protocol.store import Store
@@ -178,17 +179,12 @@ def test_other_stores_need_no_indexes(open_store: object, kind: str) -> None:
 # -- the check of a cluster ----------------------------------------------------------------------
 
 
-def check(store: Store, time: Time, **options: float) -> AtlasReport:
-    return AtlasCheck(
-        store,
-        analyzer="lucene.english",
-        timeout=options.get("timeout", 60),
-        clock=time,
-        sleep=time.sleep,
-    ).run()
+def check(store: Store, time: Time, timeout: float = 60) -> SearchTrial:
+    wait = partial(poll, timeout=timeout, clock=time, sleep=time.sleep)
+    return store.indexes.try_search("lucene.english", wait, lambda name: None)
 
 
-def outcomes(report: AtlasReport) -> dict[str, str]:
+def outcomes(report: SearchTrial) -> dict[str, str]:
     return {step.name: step.outcome for step in report.steps}
 
 
@@ -208,7 +204,7 @@ def test_a_documented_cluster_passes(
     atlas.lag = lag
     report = check(store, time)
     assert report.passed, [step for step in report.steps if step.outcome != "passed"]
-    assert len(report.steps) == 17
+    assert len(report.steps) == 15
     assert trials(store) == []
 
 
@@ -245,9 +241,9 @@ def test_wrong_answers_of_a_server_are_detected(
     monkeypatch.setattr(atlas_query, "_similarity", lambda kind, one, other: 0.5)
     monkeypatch.setattr(atlas_query, "mql", lambda filter, paths: atlas_filters.mql({}, paths))
     seen = outcomes(check(store, time))
-    for name in ("vector scores are (1 + cosine) / 2", "vector filter: scopes"):
+    for name in ("vector scores are (1 + cosine) / 2", "vector filters"):
         assert seen[name] == "failed", seen
-    assert seen["text filter: scopes"] == "passed"
+    assert seen["text filters"] == "passed"
     assert trials(store) == []
 
 
@@ -256,7 +252,11 @@ def test_an_interrupted_check_cleans_up(store: MongoStore, time: Time) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        AtlasCheck(store, analyzer="lucene.english", timeout=60, clock=time, sleep=interrupt).run()
+        store.indexes.try_search(
+            "lucene.english",
+            partial(poll, timeout=60, clock=time, sleep=interrupt),
+            lambda name: None,
+        )
     assert trials(store) == []
 
 

@@ -12,7 +12,6 @@ import pytest
 from pymongo.errors import ExecutionTimeout
 
 from edenmem.errors import StoreError
-from edenmem.models.changes import ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact
@@ -32,10 +31,10 @@ from edenmem.store.mongo.core.collections import (
 )
 from edenmem.store.mongo.core.filters import object_id
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
-from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build, state
+from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, ago, make_fact
-from tests.support.memory import add_fact, add_facts, applied
+from tests.support.memory import add_fact, add_facts
 from tests.support.vectors import random_unit
 
 pytestmark = pytest.mark.slow
@@ -138,37 +137,6 @@ def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str
     with pytest.raises(StoreError, match=f"{lost}: not indexed as") as caught:
         words(bare)
     assert "edenmem index create --update" in (caught.value.hint or "")
-
-
-@pytest.mark.slow
-def test_an_index_without_said_at_is_named_and_goes_by_formation(
-    bare: MongoStore, atlas: AtlasServer
-) -> None:
-    """FAILURES 108: an index that lacks the field is no error."""
-    definition = vector_index(dimensions=DIMENSIONS).definition
-    fields = [field for field in definition["fields"] if field["path"] != "said_at"]
-    bare.connection.facts.create_search_index(VECTOR_INDEX, "vectorSearch", {"fields": fields})
-    mappings = text_index().definition["mappings"]["fields"]
-    typed = {path: types for path, types in mappings.items() if path != "said_at"}
-    bare.connection.facts.create_search_index(
-        TEXT_INDEX, "search", {"mappings": {"dynamic": False, "fields": typed}}
-    )
-    add_facts(bare, embedded(said_at=ago(days=900)))
-    build(bare)
-    for name in (VECTOR_INDEX, TEXT_INDEX):
-        assert "said_at" in str(state(bare, name).differences)
-    recent = FactFilter(scopes=(ANNA,), since=ago(days=1))
-    assert len(near(bare, recent)) == len(words(bare, filter=recent)) == 1
-    for name in (VECTOR_INDEX, TEXT_INDEX):
-        bare.indexes.update_index(name, WISH)
-    build(bare)
-    old = FactFilter(scopes=(ANNA,), until=ago(days=1))
-    fresh = again(bare, atlas.uri)
-    try:
-        assert near(fresh, recent) == words(fresh, filter=recent) == []
-        assert len(near(fresh, old)) == len(words(fresh, filter=old)) == 1
-    finally:
-        fresh.database.close()
 
 
 @pytest.mark.slow
@@ -413,39 +381,6 @@ def test_a_new_document_is_awaited_by_the_new_model(store: MongoStore, atlas: At
     vector = fact.embedding or b""
     [found] = store.search.semantic_candidates(MINE, [vector], model="new", limit=5)
     assert ids(found) == [fact.id]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("before", "after", "told_apart"),
-    [
-        ("Anna keeps bees.", "Anna keeps wasps.", True),
-        ("Anna keeps bees.", "Anna keeps bees and hornets.", True),
-        ("Anna keeps bees and hornets.", "Anna keeps bees.", True),
-        ("The walk starts at 17:00.", "The walk starts at 17:30.", True),
-        # Nothing that search could distinguish, so nothing to wait for.
-        ("Anna keeps bees.", "Anna keeps the bees.", False),
-        ("Anna walks.", "Anna walked.", False),
-        ("Anna walks a walk.", "Anna walks.", False),
-        ("Anna keeps bees.", "anna keeps bees!", False),
-    ],
-)
-def test_an_edit_is_searchable_late_too(
-    store: MongoStore, atlas: AtlasServer, before: str, after: str, told_apart: bool
-) -> None:
-    """Known failure 32: the index has the fact with its previous text."""
-    fact = add_fact(store, ANNA, before)
-    while not store.search.is_searchable(fact.id):
-        pass
-    atlas.lag = 6
-    change = ReviseFact(scope=ANNA, fact_id=fact.id, expected_version=1, content=after, at=NOW)
-    applied(store, change)
-    assert store.search.is_searchable(fact.id) is not told_apart
-    looks = 0
-    while not store.search.is_searchable(fact.id):
-        looks += 1
-        assert looks < 20
-    assert fact.id in ids(words(store, after))
 
 
 @pytest.mark.slow

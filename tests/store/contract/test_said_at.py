@@ -98,10 +98,10 @@ def test_days_of_statistics_are_those_of_the_conversation(
 ) -> None:
     scope = Scope.user(SCOPE.agent_id, SCOPE.owner)
     add_reflection(store, scope, "Wrote in 2023.", said_at=LONG_AGO)
-    days = store.statistics.count_by_day(agent_id=SCOPE.agent_id)
+    days = store.statistics.counts(agent_id=SCOPE.agent_id).days
     assert (days[0].day, days[0].facts, days[0].reflections) == ("2023-05-01", 1, 1)
     assert sum(day.facts for day in days) == 3
-    since = store.statistics.count_by_day(agent_id=SCOPE.agent_id, since=ago(days=900))
+    since = store.statistics.counts(agent_id=SCOPE.agent_id, since=ago(days=900)).days
     assert sum(day.facts for day in since) == 2
 
 

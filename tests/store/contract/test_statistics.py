@@ -31,11 +31,11 @@ TUESDAY = MONDAY + timedelta(milliseconds=1)
 
 
 def test_a_new_store_has_nothing_to_count(store: Store) -> None:
-    assert list(store.statistics.count_by_day()) == []
+    assert list(store.statistics.counts().days) == []
     assert list(store.usage.usage_by_day()) == []
-    assert list(store.statistics.counts_by_kind()) == [KindCount(kind=kind) for kind in ScopeKind]
+    assert list(store.statistics.counts().kinds) == [KindCount(kind=kind) for kind in ScopeKind]
     assert list(store.statistics.buffer_ages(limit=5)) == []
-    assert store.statistics.fact_use() == FactUse()
+    assert store.statistics.counts().use == FactUse()
     assert list(store.statistics.most_retrieved(limit=5)) == []
 
 
@@ -44,14 +44,14 @@ def test_formed_memory_is_counted_by_utc_day(store: Store) -> None:
         add_fact(store, scope, formed_at=at)
     add_reflection(store, ANNAS, formed_at=TUESDAY)
     monday = FormedOnDay(day="2026-03-02", facts=1)
-    assert list(store.statistics.count_by_day()) == [
+    assert list(store.statistics.counts().days) == [
         monday,
         FormedOnDay(day="2026-03-03", facts=3, reflections=1),
     ]
     eves = FormedOnDay(day="2026-03-03", facts=2, reflections=1)
-    assert list(store.statistics.count_by_day(agent_id=EVE)) == [monday, eves]
-    assert list(store.statistics.count_by_day(agent_id=EVE, since=TUESDAY)) == [eves]
-    assert list(store.statistics.count_by_day(agent_id=new_id())) == []
+    assert list(store.statistics.counts(agent_id=EVE).days) == [monday, eves]
+    assert list(store.statistics.counts(agent_id=EVE, since=TUESDAY).days) == [eves]
+    assert list(store.statistics.counts(agent_id=new_id()).days) == []
 
 
 def test_kinds_of_scopes_are_counted(store: Store) -> None:
@@ -72,7 +72,7 @@ def test_kinds_of_scopes_are_counted(store: Store) -> None:
             absorbed_ids=(absorbed.id,),
         ),
     )
-    counts = {count.kind: count for count in store.statistics.counts_by_kind(agent_id=EVE)}
+    counts = {count.kind: count for count in store.statistics.counts(agent_id=EVE).kinds}
     assert list(counts) == list(ScopeKind)
     assert counts[ScopeKind.USER] == KindCount(
         kind=ScopeKind.USER, facts=2, reflections=2, pending=1
@@ -80,7 +80,7 @@ def test_kinds_of_scopes_are_counted(store: Store) -> None:
     assert counts[ScopeKind.SESSION].pending == 1
     assert counts[ScopeKind.SHARD].facts == 1
     assert counts[ScopeKind.AGENT].reflections == 0
-    everybody = {count.kind: count for count in store.statistics.counts_by_kind()}
+    everybody = {count.kind: count for count in store.statistics.counts().kinds}
     assert everybody[ScopeKind.AGENT].reflections == 1
 
 
@@ -106,10 +106,10 @@ def test_how_facts_are_used(store: Store) -> None:
     for _ in range(3):
         store.changes.track_access([often.id], TUESDAY)
     store.changes.track_access([once.id], TUESDAY)
-    assert store.statistics.fact_use(agent_id=EVE) == FactUse(
+    assert store.statistics.counts(agent_id=EVE).use == FactUse(
         facts=3, never=1, accesses=4, repeated=2, unconfirmed=1
     )
-    assert store.statistics.fact_use() == FactUse(
+    assert store.statistics.counts().use == FactUse(
         facts=4, never=2, accesses=4, repeated=2, unconfirmed=1
     )
     assert [fact.id for fact in store.statistics.most_retrieved(limit=5)] == [often.id, once.id]

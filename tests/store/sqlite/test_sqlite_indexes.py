@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.errors import ConflictError, NotFoundError, StoreError
+from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.ids import new_id
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.scope import Scope
@@ -105,8 +105,3 @@ def test_what_is_written_is_searchable_at_once(store: SqliteStore) -> None:
     assert not store.search.is_searchable(fact.id)
     add_facts(store, fact)
     assert store.search.is_searchable(fact.id)
-
-
-def test_there_is_nothing_to_try(store: SqliteStore) -> None:
-    with pytest.raises(StoreError, match="SQLite"):
-        store.indexes.search_trial()

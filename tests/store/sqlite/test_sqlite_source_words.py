@@ -231,20 +231,6 @@ def test_awaited_messages_go_with_their_fact_and_with_the_index(town: Town) -> N
         awaited(store)
 
 
-def test_an_index_without_awaited_messages_gets_them(town: Town) -> None:
-    """The index of an earlier version."""
-    store, scope = town.store, town.his()
-    store.indexes.create_index(INDEX, WISH)
-    late = make_message(town.shared, "The gearbox of the trawler.", sender=town.bruno.id)
-    with store.connections.writing() as connection:
-        connection.execute("DROP TABLE facts_source_awaited")
-    fact = make_fact(scope, "It leaks.", source_message_ids=(late.id,))
-    add_facts(store, fact)
-    load(store, [late])
-    assert found(town, "trawler") == {fact.id}
-    assert awaited(store) == set()
-
-
 def test_a_message_that_changes_takes_its_old_words_along(town: Town) -> None:
     store = town.store
     ((fact, message), *_) = learn(town, 2)

@@ -25,8 +25,8 @@ from edenmem.engine.doctor.report import (
     State,
     select_checks,
 )
-from edenmem.engine.indexes.atlas_trial import CheckStep
 from edenmem.errors import ExitCode, UsageError
+from edenmem.models.indexes import TrialStep
 from edenmem.models.integrity import Finding
 from edenmem.settings.paths import is_mongodb
 from edenmem.text import many, one_line
@@ -309,7 +309,7 @@ _CHECKS: list[Column[Check]] = [
 ]
 
 
-_STEPS: list[Column[CheckStep]] = [
+_STEPS: list[Column[TrialStep]] = [
     Column("test", lambda step: step.name),
     Column("outcome", lambda step: step.outcome),
     Column("seconds", lambda step: f"{step.seconds:.1f}", "number"),

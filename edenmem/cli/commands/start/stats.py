@@ -13,8 +13,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import describe_held, dollars, token_count
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.stats.statistics import MemoryStatistics, daily
+from edenmem.engine.stats.statistics import MemoryStatistics, TextSize, daily
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
 from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay
@@ -164,7 +163,7 @@ _RETRIEVED: list[Column[Fact]] = [
     Column("content", lambda f: f.content, "text"),
 ]
 
-_TEXTS: list[Column[ScopeStatus]] = [
+_TEXTS: list[Column[TextSize]] = [
     Column("agent", lambda t: t.scope.agent_id, "name", "account"),
     Column("kind", lambda t: t.scope.kind),
     Column("owner", lambda t: t.scope, "name", "owner"),

@@ -8,12 +8,15 @@ whole document.
 from __future__ import annotations
 
 import re
+import struct
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from bson import ObjectId
+from bson.binary import Binary, BinaryVectorDtype
 from bson.errors import BSONError
 from msgspec import MsgspecError
 from msgspec.structs import asdict
@@ -31,7 +34,6 @@ from edenmem.models.memory import (
     content_hash,
 )
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
-from edenmem.store.mongo.core import vectors
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import (
     EPOCH,
@@ -44,7 +46,7 @@ from edenmem.store.mongo.core.filters import (
     owner_fields,
 )
 
-_OwnedT = TypeVar("_OwnedT", Fact, Reflection, Held, Consolidation)
+_OwnedT = TypeVar("_OwnedT", Fact, Reflection, Held, Consolidation, Policy)
 
 #: From narrow to broad. An old document may list several kinds; it belongs to the narrowest whose
 #: owner it names.
@@ -56,6 +58,9 @@ _MAX_VERSION = 2**31
 
 #: A projection without vectors.
 NO_VECTOR = {"embedding": 0, "embedding_next": 0}
+
+
+_VECTOR_SUBTYPE = 9
 
 
 def text_id(value: Any) -> str | None:
@@ -104,7 +109,7 @@ def optional_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _kind(document: Document, session: str = "session_id") -> ScopeKind:
+def kind_of(document: Document, session: str = "session_id") -> ScopeKind:
     """Return the kind of a document's scope; ``session`` names the owner field of sessions."""
     value: Any = document.get("scope")
     if isinstance(value, list):
@@ -121,7 +126,7 @@ def _kind(document: Document, session: str = "session_id") -> ScopeKind:
 def _read_owner(document: Document, session: str = "session_id") -> dict[str, Any]:
     return {
         "id": str(document["_id"]),
-        "scope": _kind(document, session),
+        "scope": kind_of(document, session),
         "agent_id": text_id(document.get("agent_id")) or "",
         "user_id": text_id(document.get("user_id")),
         "group_id": text_id(document.get("group_id")),
@@ -131,7 +136,7 @@ def _read_owner(document: Document, session: str = "session_id") -> dict[str, An
 
 
 def read_owned(
-    read: Callable[[Document], _OwnedT], documents: Iterable[Document]
+    read: Callable[[Document], _OwnedT | None], documents: Iterable[Document]
 ) -> Iterator[_OwnedT]:
     """Yield what ``read`` makes of documents, skipping unreadable ones and those without a scope.
 
@@ -140,8 +145,8 @@ def read_owned(
     for document in documents:
         with suppress(*UNREADABLE):
             found = read(document)
-            _ = found.home
-            yield found
+            if found is not None and found.home:
+                yield found
 
 
 #: Errors that reading a damaged document can raise.
@@ -228,7 +233,7 @@ def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
         unconfirmed=text(document.get("unconfirmed")),
         **asdict(read_fields(document)),
         embedding_model=optional_text(document.get("embedding_model")),
-        embedding=vectors.decode(document.get("embedding")) if with_vector else None,
+        embedding=decode_vector(document.get("embedding")) if with_vector else None,
     )
 
 
@@ -316,7 +321,31 @@ def vector_fields(
     if embedding is None or not any(embedding):
         return {}
     named = {} if model is None else {"embedding_model": model}
-    return {"embedding": vectors.encode(embedding, storage), **named}
+    return {"embedding": encode_vector(embedding, storage), **named}
+
+
+def encode_vector(vector: bytes, storage: Literal["array", "bindata"]) -> list[float] | Binary:
+    """Return the stored form of little-endian float32 bytes."""
+    numbers = list(struct.unpack(f"<{len(vector) // 4}f", vector))
+    if storage == "bindata":
+        return Binary.from_vector(numbers, BinaryVectorDtype.FLOAT32)
+    return numbers
+
+
+def decode_vector(stored: Any) -> bytes | None:
+    """Return little-endian float32 bytes; None if the vector is missing or only zeros.
+
+    The platform stored zeros after a failed embedding.
+    """
+    if isinstance(stored, Binary) and stored.subtype == _VECTOR_SUBTYPE:
+        numbers = list(stored.as_vector().data)
+    elif isinstance(stored, list) and stored:
+        numbers = stored
+    else:
+        return None
+    if not any(numbers) or not all(isinstance(each, int | float) for each in numbers):
+        return None
+    return array("f", numbers).tobytes()
 
 
 def _read_formed_at(document: Document) -> datetime:
@@ -517,7 +546,9 @@ def find_text_scope(document: Document) -> Scope | None:
     """
     owned = {name: text_id(document.get(name)) for name in OWNER_FIELD.values() if name}
     try:
-        home = Scope.from_fields(_kind(document), text_id(document.get("agent_id")) or "", **owned)
+        home = Scope.from_fields(
+            kind_of(document), text_id(document.get("agent_id")) or "", **owned
+        )
     except (ValueError, ScopeError):
         return None
     key = build_consolidated_key(home)

@@ -283,13 +283,12 @@ TEXT_FILTERS: Mapping[str, Any] = {
 }
 
 #: Filter fields that an index may lack; it then finds more, which is left out afterwards.
-OPTIONAL_FILTERS = ("said_at", "expires_at", "tags", "key")
+OPTIONAL_FILTERS = ("expires_at", "tags", "key")
 
 
 def vector_index(
     *,
     dimensions: int,
-    similarity: str = "cosine",
     collection: str = FACTS,
     slot: VectorSlot = OWN,
     name: str = "",
@@ -299,7 +298,6 @@ def vector_index(
 
     Args:
         dimensions: The length of the embedder's vectors.
-        similarity: "cosine" gives (1 + cosine) / 2, the scale of all thresholds.
         collection: The collection of facts, or one like it.
         slot: The slot of the vectors.
         name: Overrides the name of the slot's index.
@@ -310,7 +308,7 @@ def vector_index(
             "type": "vector",
             "path": slot.field,
             "numDimensions": dimensions,
-            "similarity": similarity,
+            "similarity": "cosine",  # (1 + cosine) / 2 is the scale of all thresholds
         }
     ]
     paths = (slot.model if path == OWN.model else path for path in filters)

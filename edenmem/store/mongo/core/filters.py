@@ -150,11 +150,8 @@ def unexpired(at: datetime) -> Filter:
     return {"$nor": [{"expires_at": {"$lte": at}}]}
 
 
-def fact_filters(filter: FactFilter, *, said: bool = True) -> list[Filter]:
-    """Return the filters that together match ``filter``; empty without scopes.
-
-    Without ``said``, times are those of formation, for a search index that lacks ``said_at``.
-    """
+def fact_filters(filter: FactFilter) -> list[Filter]:
+    """Return the filters that together match ``filter``; empty without scopes."""
     extra: Filter = {}
     if filter.session_id is not None:
         extra["session_id"] = object_id(filter.session_id)
@@ -169,7 +166,7 @@ def fact_filters(filter: FactFilter, *, said: bool = True) -> list[Filter]:
     if filter.live_at is not None:
         extra |= unexpired(filter.live_at)
     times = within_times(filter.since, filter.until)
-    ranges: list[Filter] = (dated(times) if said else [{"formed_at": times}]) if times else [{}]
+    ranges: list[Filter] = dated(times) if times else [{}]
     return [
         {**owner, **extra, **range}
         for owner in group_filters(filter.scopes, fact_fields)

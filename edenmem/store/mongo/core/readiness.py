@@ -1,16 +1,31 @@
-"""Check the server, the schema and the unique indexes before writes."""
+"""Check the server, the schema and the unique indexes before writes.
+
+The platform creates its own narrow key of facts, ``fact_dedup_idx`` on (hash, agent_id), in each
+new process; see `collections.FACT_KEY`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
 
 from edenmem.errors import ConflictError, FactKeyConflict, StoreError, WriteRefused
 from edenmem.store.common import migrations
-from edenmem.store.mongo.core.collections import FACT_KEY, Index
+from edenmem.store.mongo.core.collection import Collection
+from edenmem.store.mongo.core.collections import (
+    FACT_KEY,
+    FORMATIONS,
+    GIVEN_KEY,
+    MEMORY_INDEXES,
+    NARROW_FACT_KEYS,
+    TEMPORARY_FACT_KEY,
+    Index,
+)
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.core.filters import Filter
-from edenmem.store.mongo.core.unique_keys import REPLACE, FactKeys, fact_keys, has_keys, narrow_key
 
 STANDALONE = "is a standalone server, which is read-only for edenmem"
 _STEPS = (
@@ -18,6 +33,15 @@ _STEPS = (
     "authentication on, also '--keyFile FILE'), then run 'rs.initiate()' in mongosh with a host "
     "name that clients can resolve; see 'A replica set' in edenmem/docs/mongodb.md"
 )
+
+
+REPLACE = "edenmem index create --replace"
+
+#: Maximum number of duplicates to name in an error.
+_NAMED = 5
+
+#: The unique indexes that give a claim to one worker only.
+CLAIM_KEYS = tuple(i for i in MEMORY_INDEXES if i.collection == FORMATIONS and i.unique)
 
 
 class Readiness:
@@ -105,24 +129,17 @@ class Readiness:
         """
         if FACT_KEY.name in self._seen:
             return
-        keys = read_fact_keys(self._db)
-        if keys.narrow:
+        keys, name = read_fact_keys(self._db), self._db.full_name
+        if keys.note:
             raise FactKeyConflict(
-                f"facts cannot be added or changed in {self._db.full_name}: {narrow_key(keys)}",
+                f"facts cannot be added or changed in {name}: {keys.note}",
                 hint=f"replace it with '{REPLACE}'",
             )
-        if keys.half_replaced:
-            raise FactKeyConflict(
-                f"facts cannot be added or changed in {self._db.full_name}: "
-                f"the unique index {FACT_KEY.name} on {FACT_KEY.collection} is being replaced, "
-                "or its replacement was interrupted",
-                hint=f"complete it with '{REPLACE}'",
-            )
-        if not keys.protects:
+        if not keys.final:
             raise StoreError(
-                f"the database is not initialized: {self._db.full_name} "
+                f"the database is not initialized: {name} "
                 f"({FACT_KEY.collection} has no unique index {FACT_KEY.name})",
-                hint=f"run '{REPLACE}'" if keys.obsolete else "run 'edenmem init'",
+                hint="run 'edenmem init'",
             )
         self._seen.add(FACT_KEY.name)
 
@@ -132,15 +149,14 @@ class Readiness:
         None if the index is edenmem's own: a duplicate existed for a moment.
         """
         keys = read_fact_keys(self._db)
-        if name not in keys.refuses:
+        if name not in (*keys.obsolete, *keys.other):
             return None
         self._seen.discard(FACT_KEY.name)
-        narrow = name in keys.narrow
         return ConflictError(
             f"the unique index {name} on {FACT_KEY.collection} refused a fact that is new in its "
             "scope",
             hint=f"replace the index with '{REPLACE}', then run the command again"
-            if narrow
+            if name in keys.obsolete
             else f"{name} was not created by edenmem; drop it in the database, then run the "
             "command again",
         )
@@ -176,3 +192,112 @@ def read_digests(db: Connection) -> dict[int, str | None]:
 def read_fact_keys(db: Connection) -> FactKeys:
     """Read the unique indexes of facts."""
     return fact_keys(db.facts.indexes())
+
+
+# -- the unique indexes of facts -----------------------------------------------------------------
+
+
+class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The unique indexes of facts, by name.
+
+    ``obsolete`` ones are to be replaced by `FACT_KEY`: narrow ones refuse valid facts, and one with
+    the same fields but another name does not prevent the platform from creating a narrow one.
+    ``other`` ones are not edenmem's, and may refuse facts for other reasons.
+    """
+
+    final: bool = False
+    temporary: bool = False
+    obsolete: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """Describe what is wrong with the key of facts; "" if it is correct."""
+        if self.obsolete:
+            owner = "the platform's " if FACT_KEY.name in self.obsolete else "the "
+            return (
+                f"{owner}unique index {', '.join(self.obsolete)} lets each agent store a sentence "
+                "only once, for one user, or does not keep the platform from deleting the others"
+            )
+        if self.temporary:
+            return (
+                f"the unique index {FACT_KEY.name} on {FACT_KEY.collection} is being replaced, or "
+                "its replacement was interrupted"
+            )
+        return ""
+
+
+def fact_keys(existing: Mapping[str, Any]) -> FactKeys:
+    """Classify the indexes on the collection of facts."""
+    own = {GIVEN_KEY.name: GIVEN_KEY, FACT_KEY.name: FACT_KEY}
+    own[TEMPORARY_FACT_KEY.name] = TEMPORARY_FACT_KEY
+    right: set[str] = set()
+    obsolete: list[str] = []
+    other: list[str] = []
+    for name, index in existing.items():
+        if name in own and has_keys({name: index}, own[name]):
+            right.add(name)
+        elif name == FACT_KEY.name or (index.get("unique") and _is_key(index)):
+            obsolete.append(name)
+        elif index.get("unique"):
+            other.append(name)
+    return FactKeys(
+        final=FACT_KEY.name in right,
+        temporary=TEMPORARY_FACT_KEY.name in right,
+        obsolete=tuple(obsolete),
+        other=tuple(other),
+    )
+
+
+def _is_key(index: Mapping[str, Any]) -> bool:
+    """Return whether an index has the fields of the platform's key, or those of `FACT_KEY`."""
+    keys = tuple(index["key"])
+    return frozenset(field for field, _ in keys) in NARROW_FACT_KEYS or keys == FACT_KEY.keys
+
+
+_BLOCKED = "edenmem cannot add or change facts until you replace it"
+
+
+def key_note(keys: FactKeys) -> str:
+    """Return the note for the operator about the key of facts; "" if it is correct."""
+    note = keys.note
+    return note and f"{note[0].upper()}{note[1:]}. {_BLOCKED}: {REPLACE}"
+
+
+def foreign_note(name: str) -> str:
+    """Return the note for the operator about a unique index of facts that is not edenmem's."""
+    return f"the unique index {name} was not created by edenmem, and may refuse facts"
+
+
+def has_keys(existing: Mapping[str, Any], index: Index) -> bool:
+    """Return whether an equivalent index exists under any name."""
+    return any(
+        tuple(found["key"]) == index.keys
+        and bool(found.get("unique")) == index.unique
+        and found.get("partialFilterExpression") == index.partial
+        for found in existing.values()
+    )
+
+
+def obstacle(collection: Collection, index: Index) -> str:
+    """Describe the documents that prevent a unique index."""
+    fields = [field for field, _ in index.keys]
+    pipeline: list[dict[str, Any]] = [
+        {
+            "$group": {
+                "_id": {field: f"${field}" for field in fields},
+                "ids": {"$push": "$_id"},
+                "count": {"$sum": 1},
+            }
+        },
+        {"$match": {"count": {"$gt": 1}}},
+        {"$limit": _NAMED},
+    ]
+    groups = [
+        " = ".join(str(key) for key in group["ids"][:_NAMED])
+        for group in collection.aggregate(pipeline)
+    ]
+    return (
+        f"cannot create unique index {index.name} on {index.collection}: "
+        "duplicate " + ", ".join(fields) + " in " + "; ".join(groups)
+    )

@@ -33,8 +33,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id, object_ids
-from edenmem.store.mongo.core.readiness import Readiness
-from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS
+from edenmem.store.mongo.core.readiness import CLAIM_KEYS, Readiness
 from edenmem.store.mongo.formations.progress import (
     advance_cursor,
     find_backlog,

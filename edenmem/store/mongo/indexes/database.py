@@ -21,16 +21,18 @@ from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Ind
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.core.migrations import read_applied, schema_version
-from edenmem.store.mongo.core.readiness import STANDALONE, Readiness, is_standalone, read_fact_keys
-from edenmem.store.mongo.core.unique_keys import (
-    REPLACE,
-    FactKeys,
+from edenmem.store.mongo.core.readiness import (
+    STANDALONE,
+    Readiness,
     fact_keys,
+    foreign_note,
     has_keys,
-    narrow_key,
+    is_standalone,
+    key_note,
     obstacle,
+    read_fact_keys,
 )
-from edenmem.store.mongo.indexes.fact_key import require_shard_key, shard_problem
+from edenmem.store.mongo.indexes.indexes import require_shard_key, shard_problem
 from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.protocol.database import Migrations, StoreInfo
 
@@ -229,30 +231,6 @@ class MongoDatabase:
     def compact(self) -> Compaction:
         """See `Database.compact`; the server manages its files."""
         return Compaction(beyond=_BEYOND)
-
-
-def key_note(keys: FactKeys) -> str:
-    """Return the note for the operator about the key of facts; "" if it is correct."""
-    if keys.narrow:
-        note = narrow_key(keys)
-        it = "them" if len(keys.narrow) > 1 else "it"
-        return (
-            f"{note[0].upper()}{note[1:]}. edenmem cannot add or change facts until you replace "
-            f"{it}: {REPLACE}"
-        )
-    if keys.obsolete:
-        return (
-            f"{', '.join(keys.obsolete)} does not prevent the platform from deleting facts that "
-            f"two users share when it starts; '{REPLACE}' replaces it with {FACT_KEY.name}"
-        )
-    if keys.temporary:
-        return f"the replacement of an index was interrupted; '{REPLACE}' completes it"
-    return ""
-
-
-def foreign_note(name: str) -> str:
-    """Return the note for the operator about a unique index of facts that is not edenmem's."""
-    return f"the unique index {name} was not created by edenmem, and may refuse facts"
 
 
 def _describe_index(index: Index) -> str:

@@ -4,16 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
+from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError, NotFoundError, StoreError
-from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.indexes import IndexState, IndexWish, SearchTrial
 from edenmem.models.integrity import Finding
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import (
     FACT_KEY,
     PLATFORM_FILTERS,
@@ -23,20 +26,25 @@ from edenmem.store.mongo.core.collections import (
     SearchIndex,
 )
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.readiness import read_fact_keys
-from edenmem.store.mongo.core.unique_keys import REPLACE, FactKeys, fact_keys, has_keys
-from edenmem.store.mongo.indexes.database import foreign_note, key_note
-from edenmem.store.mongo.indexes.fact_key import (
-    build,
-    replace_index,
-    require_shard_key,
-    shard_problem,
+from edenmem.store.mongo.core.migrations import lease_schema
+from edenmem.store.mongo.core.readiness import (
+    REPLACE,
+    FactKeys,
+    fact_keys,
+    foreign_note,
+    has_keys,
+    key_note,
+    obstacle,
+    read_fact_keys,
+    require_writable,
 )
 from edenmem.store.mongo.indexes.trial import Trial
 from edenmem.store.mongo.search.search_definitions import describe_service, state_of
 from edenmem.store.mongo.search.slots import Slots
 
 _CREATES_OWN = "'edenmem index create' with its name creates it"
+#: Maximum number of attempts if the platform recreates its index.
+_ROUNDS = 5
 NO_SEARCH = "this MongoDB has no search commands (Atlas does), so search is an exact scan"
 
 
@@ -111,7 +119,21 @@ class MongoIndexes:
             self._db.facts.drop_search_index(name)
 
     def replace_index(self, name: str) -> None:
-        replace_index(self._db, name)
+        require_writable(self._db)
+        if name != FACT_KEY.name:
+            raise ConflictError(
+                f"index cannot be replaced: {name}",
+                hint="'edenmem index create --update' rebuilds it",
+            )
+        with lease_schema(self._db):
+            for _ in range(_ROUNDS):
+                with suppress(ConflictError):  # the platform recreated its index
+                    _replace_fact_key(self._db)
+                    return
+        raise ConflictError(
+            f"gave up on replacing {name}: another process recreated its index {_ROUNDS} times",
+            hint=f"run '{REPLACE}' again while no process of the platform is starting",
+        )
 
     def platform_conflicts(self) -> Iterator[Finding]:
         # The platform's own pipeline, which determines the order within a group.
@@ -139,13 +161,14 @@ class MongoIndexes:
                     related=(str(kept),),
                 )
 
-    def search_trial(self) -> Trial:
+    def try_search(
+        self,
+        analyzer: str,
+        wait: Callable[[Callable[[], bool]], bool],
+        progress: Callable[[str], None],
+    ) -> SearchTrial:
         self._require_search()
-        return Trial(
-            self._db.collection,
-            self._db.run_all,
-            max_seconds=self._db.settings.search_timeout_seconds,
-        )
+        return Trial(self._db, analyzer, wait, progress).run()
 
     # -- ordinary indexes ---------------------------------------------------------------------
 
@@ -185,23 +208,19 @@ class MongoIndexes:
             )
 
     def _rebuild(self, index: Index) -> None:
-        """Rebuild an index; a unique one is first built under another name."""
+        """Rebuild an index; a unique one has to stay, or be replaced."""
         collection = self._db.collection(index.collection)
         existing = collection.indexes()
         if index is FACT_KEY and fact_keys(existing).obsolete:
             raise _to_replace(index.name)
         if index.name not in existing:
             raise _no_such(index.name)
-        if tuple(existing[index.name]["key"]) == index.keys and index.unique:
+        if index.unique:
             raise ConflictError(
                 f"index cannot be rebuilt without permitting duplicates: {index.name}"
             )
-        if index.unique:
-            build(self._db, index, f"{index.name}_2")
-            collection.drop_index(index.name)
-        else:
-            collection.drop_index(index.name)
-            build(self._db, index)
+        collection.drop_index(index.name)
+        build(self._db, index)
 
     # -- search indexes --------------------------------------------------------------------
 
@@ -273,7 +292,6 @@ class MongoIndexes:
             )
         return names.vector_index(
             dimensions=wish.dimensions or 1,
-            similarity=wish.similarity,
             name=name or self._db.settings.vector_index,
             filters=names.VECTOR_FILTERS if filters is None else filters,
         )
@@ -343,7 +361,7 @@ def _fact_key_state(state: IndexState, keys: FactKeys, existing: Mapping[str, An
     found = existing[replaces[0]]
     return msgspec.structs.replace(
         state,
-        status="conflicting" if keys.narrow else "outdated",
+        status="conflicting",
         queryable=True,
         found=_describe_key(found["key"], bool(found.get("unique")), None),
         differences=(),
@@ -389,3 +407,70 @@ def _ordinary_state(index: Index, existing: Mapping[str, Any]) -> IndexState:
 def _describe_key(keys: Any, unique: bool, partial: Any) -> dict[str, Any]:
     shown = {field: int(order) for field, order in keys}
     return {"keys": shown, "unique": unique, "partial": dict(partial) if partial else None}
+
+
+# -- building ------------------------------------------------------------------------------------
+
+
+def _replace_fact_key(db: Connection) -> None:
+    """Replace other indexes with `FACT_KEY`.
+
+    A unique index protects facts throughout, and each step is idempotent.
+    """
+    keys = read_fact_keys(db)
+    if not keys.final:
+        require_shard_key(db, FACT_KEY)
+        if not keys.temporary:
+            build(db, TEMPORARY_FACT_KEY)
+    for name in keys.obsolete:
+        db.facts.drop_index(name)
+    build(db, FACT_KEY)
+    left = read_fact_keys(db)
+    if left.obsolete or not left.final:
+        raise ConflictError("an index was recreated")
+    if left.temporary:
+        db.facts.drop_index(TEMPORARY_FACT_KEY.name)
+
+
+def build(db: Connection, index: Index) -> None:
+    """Create an index.
+
+    Raises:
+        StoreError: stored documents violate it, and are named; or the server does not support it.
+    """
+    collection = db.collection(index.collection)
+    try:
+        collection.create_index(index.keys, **index.options())
+    except DuplicateKeyError as error:
+        raise StoreError(
+            obstacle(collection, index),
+            hint="remove or change the duplicates, then try again; no index was dropped",
+        ) from error
+
+
+def require_shard_key(db: Connection, index: Index) -> None:
+    """Raise if the collection's sharding does not permit a unique index."""
+    if problem := shard_problem(db, index):
+        raise StoreError(problem, hint="reshard the collection, or use an unsharded one")
+
+
+def shard_problem(db: Connection, index: Index) -> str:
+    """Return why the collection's sharding prevents a unique index; "" if it does not."""
+    if not index.unique:
+        return ""
+    namespace = f"{db.database.name}.{index.collection}"
+    try:
+        found = Collection(
+            db.client["config"]["collections"], db.location, read_only=True
+        ).find_one({"_id": namespace})
+    except StoreError:
+        return ""  # the user may not read this; the server will refuse the index itself
+    shard_key = tuple((found or {}).get("key", {}).items())
+    if (found or {}).get("dropped") or shard_key == index.keys[: len(shard_key)]:
+        return ""
+    fields = ", ".join(f"{field}: {order}" for field, order in shard_key)
+    return (
+        f"unsupported: {namespace} is sharded by {{{fields}}}, but its unique index "
+        f"{index.name} must begin with the shard key; its fields are "
+        + ", ".join(field for field, _ in index.keys)
+    )

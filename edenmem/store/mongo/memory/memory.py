@@ -50,7 +50,7 @@ from edenmem.store.mongo.core.filters import (
     within_times,
 )
 from edenmem.store.mongo.core.readiness import read_fact_keys
-from edenmem.store.mongo.memory.overview import agents_with_memory, summarize_scopes
+from edenmem.store.mongo.memory.overview import summarize_scopes
 from edenmem.store.protocol.store import batched
 
 _T = TypeVar("_T")
@@ -149,7 +149,7 @@ class MongoMemory:
         return {fact.hash: fact for fact in map(codec.fact_from, found)}
 
     def duplicate_facts(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        if read_fact_keys(self._db).protects:
+        if read_fact_keys(self._db).final:
             return
         match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
         fields = [field for field, _ in FACT_KEY.keys]
@@ -305,15 +305,13 @@ class MongoMemory:
         user_ids: Sequence[str] | None = None,
         min_pending: int = 0,
     ) -> Iterator[ScopeSummary]:
-        wanted = tuple(kinds) or tuple(ScopeKind)
-        if user_ids is not None:
-            wanted = tuple(kind for kind in wanted if kind is ScopeKind.USER)
-        agents = agents_with_memory(self._db) if agent_id is None else [agent_id]
-        for agent in agents:
-            found = summarize_scopes(self._db, agent, wanted, user_ids)
-            for scope in sorted(found):
-                if found[scope].pending >= min_pending:
-                    yield found[scope]
+        if user_ids is not None and kinds and ScopeKind.USER not in kinds:
+            return
+        wanted = kinds if user_ids is None else (ScopeKind.USER,)
+        found = summarize_scopes(self._db, agent_id, wanted, user_ids)
+        for scope in sorted(found, key=lambda scope: (scope.agent_id, scope)):
+            if found[scope].pending >= min_pending:
+                yield found[scope]
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
         found = {summary.scope for summary in self.scopes(agent_id=agent_id)}

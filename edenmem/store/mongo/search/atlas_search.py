@@ -10,11 +10,12 @@ afterwards.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -22,12 +23,11 @@ from edenmem.errors import SearchIndexUnusable, StoreError
 from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter, ListScores, SearchAbility
 from edenmem.search.text_ranking import coverage
+from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
-from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import EPOCH, Filter, fact_filters, object_ids
-from edenmem.store.mongo.search.indexed import current_text_query
 from edenmem.store.mongo.search.scan import check_models
 from edenmem.store.mongo.search.search_definitions import differences_of, filter_paths, vector_field
 from edenmem.text import clean
@@ -41,10 +41,10 @@ _BOUNDS = {"$gt": "gt", "$gte": "gte", "$lt": "lt", "$lte": "lte"}
 _EVER: Filter = {"$gt": EPOCH}
 
 
-def _build_owner_filters(filter: FactFilter, said: bool) -> list[Filter]:
+def _build_owner_filters(filter: FactFilter) -> list[Filter]:
     """Return filters without empty fields: facts without ``said_at`` have none of any time."""
     found = []
-    for owner in fact_filters(filter, said=said):
+    for owner in fact_filters(filter):
         unsaid = [{"said_at": _EVER}] if owner.get("said_at", _EVER) is None else []
         excluded = [*owner.pop("$nor", ()), *unsaid]
         present = {field: value for field, value in owner.items() if value is not None}
@@ -52,15 +52,10 @@ def _build_owner_filters(filter: FactFilter, said: bool) -> list[Filter]:
     return found
 
 
-def vector_filter(
-    filter: FactFilter, model: str | None, slot: VectorSlot = OWN, *, said: bool = True
-) -> Filter:
-    """Return the pre-filter of ``$vectorSearch``.
-
-    ``model`` None: vectors of any model. Without ``said``, the index lacks ``said_at``.
-    """
+def vector_filter(filter: FactFilter, model: str | None, slot: VectorSlot = OWN) -> Filter:
+    """Return the pre-filter of ``$vectorSearch``; ``model`` None: vectors of any model."""
     of_model: Filter = {} if model is None else {slot.model: model}
-    owners = _build_owner_filters(filter, said)
+    owners = _build_owner_filters(filter)
     if len(owners) == 1:
         return {**owners[0], **of_model}
     return {"$and": [of_model, {"$or": owners}]} if of_model else {"$or": owners}
@@ -90,14 +85,14 @@ def text_paths(clauses: Sequence[Filter]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def text_filter(filter: FactFilter, *, said: bool = True) -> list[Filter]:
+def text_filter(filter: FactFilter) -> list[Filter]:
     """Return the clauses under ``compound.filter`` of ``$search``; see `vector_filter`."""
     owners: list[dict[str, list[Filter]]] = [
         {
             "filter": _clauses(owner),
             **({"mustNot": excluded} if (excluded := _clauses(*owner.get("$nor", ()))) else {}),
         }
-        for owner in _build_owner_filters(filter, said)
+        for owner in _build_owner_filters(filter)
     ]
     if len(owners) == 1 and "mustNot" not in owners[0]:
         return owners[0]["filter"]
@@ -144,13 +139,17 @@ _CACHE_SECONDS = 60.0
 #: Maximum number of words in a query. Lucene refuses more than 1,024 clauses, and fuzzy matching
 #: expands each word to several.
 _MAX_WORDS = 64
+_WORD = re.compile(r"[^\W_]+")
+#: Analyzers may drop words up to this length, and stem words with this many common letters to the
+#: same term.
+_SHORT, _STEM = 5, 3
 #: The score of a vector with itself, allowing for rounding.
 _SAME_SCORE = 0.9999
 
 RunAll = Callable[[Sequence[Callable[[], list[Candidate]]]], list[list[Candidate]]]
 
 
-class _Index(msgspec.Struct, frozen=True):
+class _Index(NamedTuple):
     """The vector index for a query, and the filter to use with it."""
 
     name: str
@@ -251,7 +250,7 @@ class AtlasSearch:
         stage: Document = {
             "index": index.name,
             "path": slot.field,
-            "queryVector": stored.encode(vector, self._storage),
+            "queryVector": codec.encode_vector(vector, self._storage),
             "filter": index.admitted,
             "limit": limit,
         }
@@ -327,10 +326,16 @@ class AtlasSearch:
     # -- consistency -----------------------------------------------------------------------
 
     def finds(self, fact: Fact) -> bool:
-        """Return whether both indexes have the current state of the fact."""
+        """Return whether the indexes have the current state of the fact.
+
+        An edit that adds no long word is recognized by its vector only.
+        """
         moment = _moment_of(fact, self._text_index == names.TEXT_INDEX)
         index, clauses = self._index_for_text(moment)
-        by_text = self._run_text_search(index, current_text_query(fact, clauses), _MAX_CANDIDATES)
+        added = _added_words(fact)
+        having = [{"text": {"query": " ".join(added), "path": "content"}}] if added else []
+        compound = {"filter": clauses, **({"must": having} if having else {})}
+        by_text = self._run_text_search(index, compound, _MAX_CANDIDATES)
         if fact.id not in {one.fact_id for one in by_text}:
             return False
         if fact.embedding is None or fact.embedding_model is None:
@@ -357,48 +362,34 @@ class AtlasSearch:
     ) -> _Index:
         """Return the index for a query with this filter and vectors of these lengths."""
         own = names.vector_index(dimensions=0, slot=slot)
-        if slot is not OWN or self._vector_index == own.name:
-            return self._own_for_vectors(own, filter, model, lengths, slot, again=again)
-        found = self._look(self._vector_index, again=again)
-        served = _served(filter, found)
-        admitted = vector_filter(served, model, slot)
-        if found and slot.model not in filter_paths(found) and self._has_one_model(filter, model):
-            # All vectors searched are of this model, so the filter on the model is redundant.
-            admitted = vector_filter(served, None, slot)
-        wanted = names.vector_index(
-            dimensions=max(lengths, default=_dimensions_in(found, slot)),
-            slot=slot,
-            name=self._vector_index,
-            filters=vector_paths(admitted),
-        )
-        if self._suffices(wanted, found, own, again=again):
-            return _Index(wanted.name, admitted)
-        return self._own_for_vectors(own, filter, model, lengths, slot, again=again)
-
-    def _own_for_vectors(
-        self,
-        own: names.SearchIndex,
-        filter: FactFilter,
-        model: str,
-        lengths: set[int],
-        slot: VectorSlot,
-        *,
-        again: bool,
-    ) -> _Index:
+        if slot is OWN and self._vector_index != own.name:
+            found = self._look(self._vector_index, again=again)
+            served = _served(filter, found)
+            admitted = vector_filter(served, model, slot)
+            has_no_model = found is not None and slot.model not in filter_paths(found)
+            if has_no_model and self._has_one_model(filter, model):
+                # All vectors searched are of this model, so the filter on the model is redundant.
+                admitted = vector_filter(served, None, slot)
+            wanted = names.vector_index(
+                dimensions=max(lengths, default=_dimensions_in(found, slot)),
+                slot=slot,
+                name=self._vector_index,
+                filters=vector_paths(admitted),
+            )
+            if self._suffices(wanted, found, own, again=again):
+                return _Index(wanted.name, admitted)
         found = self._look(own.name, again=again)
+        if found is not None and lengths - {_dimensions_in(found, slot)}:
+            found = self._look(own.name, again=True)  # the cached definition may be outdated
         # The query decides the dimensions.
         _require_usable(own, found, but=("numDimensions", *names.OPTIONAL_FILTERS))
         dimensions = _dimensions_in(found, slot)
-        others = lengths - {dimensions}
-        if others and not again:  # the cached definition may be outdated
-            return self._own_for_vectors(own, filter, model, lengths, slot, again=True)
-        if others:
+        if others := lengths - {dimensions}:
             raise SearchIndexUnusable(
                 f"search index has {dimensions} dimensions, the query {min(others)}: {own.name}",
                 hint="'edenmem index create --update' rebuilds it for the embedding model",
             )
-        served, said = _served(filter, found), _has_said_at(found)
-        return _Index(own.name, vector_filter(served, model, slot, said=said))
+        return _Index(own.name, vector_filter(_served(filter, found), model, slot))
 
     def _index_for_text(
         self, filter: FactFilter, *, again: bool = False
@@ -413,7 +404,7 @@ class AtlasSearch:
                 return wanted.name, clauses
         found = self._look(own.name, again=again)
         _require_usable(own, found, but=names.OPTIONAL_FILTERS)
-        return own.name, text_filter(_served(filter, found), said=_has_said_at(found))
+        return own.name, text_filter(_served(filter, found))
 
     def notices(self, filter: FactFilter) -> tuple[str, ...]:
         """Name the indexes without a field that the filter of a search asks for."""
@@ -484,11 +475,6 @@ def _dimensions_in(found: Document | None, slot: VectorSlot) -> int:
     return int(field.get("numDimensions") or 0)
 
 
-def _has_said_at(found: Document | None) -> bool:
-    """Return whether an index of edenmem has ``said_at``; without it, facts count as formed."""
-    return found is not None and "said_at" in filter_paths(found)
-
-
 def _lacking(wanted: names.SearchIndex, found: Document, but: Sequence[str] = ()) -> list[str]:
     """Return what an index lacks to answer queries."""
     return [
@@ -531,6 +517,15 @@ def _moment_of(fact: Fact, by_time: bool) -> FactFilter:
     return FactFilter(
         scopes=(fact.home,), since=fact.dated_at, until=fact.dated_at + timedelta(milliseconds=1)
     )
+
+
+def _added_words(fact: Fact) -> list[str]:
+    """Return the words that the last edit added, which are no stop words or forms of others."""
+    before = (fact.previous_content or fact.content).casefold()
+    found = _WORD.findall(fact.content.casefold())
+    return [word for word in found if len(word) > _SHORT and word[:_STEM] not in before][
+        :_MAX_WORDS
+    ]
 
 
 def _words(query: str) -> str:

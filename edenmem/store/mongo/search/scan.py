@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.memory import Fact
-from edenmem.models.search import Candidate, FactFilter, ListScores, SearchAbility
+from edenmem.models.search import (
+    SCORE_DECIMALS,
+    Candidate,
+    FactFilter,
+    ListScores,
+    SearchAbility,
+)
 from edenmem.search.text_ranking import Corpus, WeighedQuery
 from edenmem.search.words import MOST_SOURCES, index_words, source_text
 from edenmem.store.common.cache import BoundedCache
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, fact_filters, id_parts
-from edenmem.store.mongo.search.nearest import Nearest
+from edenmem.store.protocol.store import batched
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Queries whose weights are cached for missing scores.
 _REMEMBERED = 64
@@ -64,7 +74,7 @@ class Scan:
         for admitted in of_model:
             found = self._facts.find(admitted, {slot.field: 1})
             ranking.add(
-                (str(document["_id"]), stored.decode(document.get(slot.field)))
+                (str(document["_id"]), codec.decode_vector(document.get(slot.field)))
                 for document in found
             )
         if not ranking.compared:
@@ -183,5 +193,57 @@ def check_models(facts: Collection, filters: Sequence[Filter], model: str) -> No
         # Stop at the first fact with a vector.
         others = {**admitted, "embedding_model": {"$nin": [model, None]}}
         for document in facts.find(others, {"embedding": 1, "embedding_model": 1}):
-            if stored.decode(document.get("embedding")) is not None:
+            if codec.decode_vector(document.get("embedding")) is not None:
                 raise EmbeddingModelMismatch(stored=str(document["embedding_model"]), current=model)
+
+
+#: Vectors compared at once: 3 MB of doubles at 1,536 dimensions.
+_STEP = 256
+
+
+class Nearest:
+    """The best candidates so far for each query vector; holds one batch of vectors at a time."""
+
+    def __init__(self, vectors: Sequence[bytes], limit: int) -> None:
+        import numpy as np
+
+        self._queries = _normalize(np.stack([np.frombuffer(v, dtype="<f4") for v in vectors]))
+        self._limit = limit
+        #: Negative scores with IDs, best first.
+        self._best: list[list[tuple[float, str]]] = [[] for _ in vectors]
+        self.length = self._queries.shape[1]
+        self.other_lengths: set[int] = set()
+        self.compared = 0
+
+    def add(self, found: Iterable[tuple[str, bytes | None]]) -> None:
+        """Compare the vectors of facts, given with their IDs."""
+        given = ((key, vector) for key, vector in found if vector is not None)
+        for batch in batched(given, _STEP):
+            self.other_lengths |= {len(vector) // 4 for _, vector in batch} - {self.length}
+            usable = [(key, one) for key, one in batch if len(one) == self.length * 4]
+            if usable:
+                self._compare([key for key, _ in usable], [vector for _, vector in usable])
+
+    def _compare(self, keys: list[str], vectors: list[bytes]) -> None:
+        import numpy as np
+
+        matrix = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(keys), self.length)
+        # The last bits of doubles depend on the position in the batch.
+        scores = np.round((1.0 + self._queries @ _normalize(matrix).T) / 2.0, SCORE_DECIMALS)
+        self.compared += len(keys)
+        for place, row in enumerate((-scores).tolist()):
+            both = sorted([*self._best[place], *zip(row, keys, strict=True)])
+            self._best[place] = both[: self._limit]
+
+    def best(self) -> list[list[Candidate]]:
+        """Return the candidates of each query, best first, then by ID."""
+        return [[Candidate(key, -score) for score, key in best] for best in self._best]
+
+
+def _normalize(matrix: NDArray[Any]) -> NDArray[np.float64]:
+    import numpy as np
+
+    wide = matrix.astype(np.float64)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    normalized: NDArray[np.float64] = wide / np.where(lengths == 0, 1.0, lengths)
+    return normalized

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from edenmem.errors import ConfigError
 from edenmem.models.switch import VectorSwitch
-from edenmem.store.mongo.core import codec, vectors
+from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
@@ -36,17 +36,12 @@ STAGED_FIELDS = {STAGED.field: "", STAGED.model: "", STAGED_HASH: ""}
 
 
 class Slots:
-    """Knows the switch in progress, and so the slot for vectors of a model.
-
-    Attributes:
-        last_written: Search index → IDs of the facts whose vectors this process wrote last.
-    """
+    """Knows the switch in progress, and so the slot for vectors of a model."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db
         self._known: tuple[float, VectorSwitch | None] | None = None
         self._is_alone: bool | None = None
-        self.last_written: dict[str, list[Any]] = {}
 
     def read_switch(self) -> VectorSwitch | None:
         """Read the stored switch."""
@@ -154,9 +149,9 @@ def vector_in(document: Document, model: str) -> bytes | None:
     """Return a document's vector of a model, from either slot."""
     is_of_text = document.get(STAGED_HASH) == document.get("hash")
     if document.get(STAGED.model) == model and is_of_text:
-        return vectors.decode(document.get(STAGED.field))
+        return codec.decode_vector(document.get(STAGED.field))
     if document.get(OWN.model) == model:
-        return vectors.decode(document.get(OWN.field))
+        return codec.decode_vector(document.get(OWN.field))
     return None
 
 

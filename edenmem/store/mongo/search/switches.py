@@ -20,8 +20,7 @@ from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, SearchIndex, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter
-from edenmem.store.mongo.search.choice import SearchChoice
-from edenmem.store.mongo.search.search import finds_vector_of
+from edenmem.store.mongo.search.search import SearchChoice, finds_vector_of
 from edenmem.store.mongo.search.search_definitions import state_of
 from edenmem.store.mongo.search.slots import (
     STAGED_FIELDS,
@@ -141,13 +140,9 @@ class MongoSwitches:
         )
 
     def _latest(self, slot: VectorSlot) -> Iterator[Document]:
-        """Yield the facts whose vectors were written last, by this process or a backfill."""
-        known = self._slots.last_written.get(slot.index)
-        if known is not None:
-            yield from self._db.facts.find({"_id": {"$in": known}})
-            return
+        """Yield the facts whose vectors a backfill writes last."""
+        there = {STAGED.model: {"$ne": None}} if slot is STAGED else {}
         for of_model in self._all_models():
-            there = {STAGED.model: {"$ne": None}} if slot is STAGED else {}
             yield from self._db.facts.find({**of_model, **there}, sort=[("_id", -1)], limit=1)
 
     # -- the vectors -----------------------------------------------------------------------
@@ -169,7 +164,6 @@ class MongoSwitches:
             documents = pages_by_id(self._db, {**of_model, **of_this_text(switch.model)}, _VECTORS)
             for page in batched(documents, _PAGE):
                 yield self._db.facts.bulk([_settle_vector(document) for document in page])[0]
-                self._slots.last_written[OWN.index] = [page[-1]["_id"]]
 
     def clear_staged(self) -> Iterator[int]:
         """See `ModelSwitches.clear_staged`."""
@@ -185,7 +179,7 @@ class MongoSwitches:
     def _all_models(self, *, but: str | None = None) -> Iterator[Filter]:
         """Yield filters for the facts of each agent and model, along an index."""
         for agent in agents_with_facts(self._db, None):
-            for name in models_of(self._db, agent):
+            for name in models_of(self._db, {"agent_id": agent}):
                 if but is None or name != but:
                     yield {OWN.model: name, "agent_id": agent}
 

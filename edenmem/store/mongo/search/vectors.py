@@ -5,6 +5,7 @@ Facts of each agent and model are read along `edenmem_fact_model`, by ID.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +17,8 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.switch import is_staged
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import BATCH, Document
-from edenmem.store.mongo.core.collections import OWN, STAGED
+from edenmem.store.mongo.core.collections import STAGED
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     Filter,
@@ -67,7 +67,7 @@ class MongoVectors:
         written = 0
         for batch in batched(vectors.items(), _VECTORS):
             switch = self._slots.read_switch()
-            slot = STAGED if is_staged(switch, model, must=staged) else OWN
+            is_staged(switch, model, must=staged)
             operations = [
                 UpdateOne(
                     {"_id": object_id(fact_id), "hash": hash},
@@ -77,24 +77,13 @@ class MongoVectors:
                 if (fields := codec.vector_fields(vector, model, self._slots.storage()))
             ]
             written += self._db.facts.bulk(operations)[0]
-            self._slots.last_written[slot.index] = [object_id(batch[-1][0])]
         return written
 
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
         """See `Vectors.vector_models`."""
-        counts: dict[str, int] = {}
-        for owner in [{}] if scopes is None else group_filters(scopes, fact_fields):
-            for model in {*self._db.facts.distinct("embedding_model", owner), None}:
-                of_model = {**owner, "embedding_model": model}
-                total = self._db.facts.count(of_model)
-                bare = without_vector(self._db, of_model)
-                if isinstance(model, str) and total > bare:
-                    counts[model] = counts.get(model, 0) + total - bare
-                elif not isinstance(model, str):
-                    bare = total
-                if bare:
-                    counts[""] = counts.get("", 0) + bare
-        return counts
+        owners = [{}] if scopes is None else group_filters(scopes, fact_fields)
+        counts = sum((_count_models(self._db, owner) for owner in owners), Counter[str]())
+        return dict(counts)
 
     def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
         """See `Vectors.vector_model_names`."""
@@ -128,22 +117,17 @@ class MongoVectors:
         counts: list[VectorCount] = []
         is_staged = slot_of(self._slots.read_switch(), model) is STAGED
         for agent in agents_with_facts(self._db, agent_id):
-            found: dict[str, int] = {}
-            wrong = 0
-            for name in models_of(self._db, agent):
-                of_model = {"embedding_model": name, "agent_id": agent}
-                if is_staged:
-                    done = self._db.facts.count({**of_model, **of_this_text(model)})
-                    found[model] = found.get(model, 0) + done
-                for part in _parts(of_model, model, is_staged=is_staged):
-                    total = self._db.facts.count(part)
-                    has_vectors = isinstance(name, str) and not (is_staged and name == model)
-                    bare = without_vector(self._db, part) if has_vectors else total
-                    found[""] = found.get("", 0) + bare
-                    if total > bare:
-                        found[name or ""] = found.get(name or "", 0) + total - bare
-                if name == model and dimensions is not None and not is_staged:
-                    wrong = sum(has for _, has in _unfit(self._db, of_model, dimensions))
+            owner = {"agent_id": agent}
+            found, wrong = _count_models(self._db, owner, _parts(model, is_staged=is_staged)), 0
+            if is_staged:  # only facts with a staged vector count
+                found[""] += found.pop(model, 0)
+                found[model] = sum(
+                    self._db.facts.count({**owner, "embedding_model": name, **of_this_text(model)})
+                    for name in models_of(self._db, owner)
+                )
+            elif dimensions is not None:
+                of_model = {**owner, "embedding_model": model}
+                wrong = sum(has for _, has in _unfit(self._db, of_model, dimensions))
             counts += [
                 VectorCount(
                     agent_id=str(agent),
@@ -162,11 +146,11 @@ class MongoVectors:
         """See `Vectors.stale_facts`."""
         is_staged = slot_of(self._slots.read_switch(), model) is STAGED
         for agent in agents_with_facts(self._db, agent_id):
-            for name in models_of(self._db, agent):
+            for name in models_of(self._db, {"agent_id": agent}):
                 of_model = {"embedding_model": name, "agent_id": agent}
                 if name != model or is_staged:
-                    for part in _parts(of_model, model, is_staged=is_staged):
-                        found = pages_by_id(self._db, part, codec.NO_VECTOR)
+                    for part in _parts(model, is_staged=is_staged):
+                        found = pages_by_id(self._db, {**of_model, **part}, codec.NO_VECTOR)
                         yield from codec.read_owned(codec.fact_from, found)
                     continue
                 unfit = (document for document, _ in _unfit(self._db, of_model, dimensions))
@@ -175,7 +159,7 @@ class MongoVectors:
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """See `Vectors.vector_faults`."""
         for agent in agents_with_facts(self._db, agent_id):
-            for model in models_of(self._db, agent):
+            for model in models_of(self._db, {"agent_id": agent}):
                 if model is None:
                     continue
                 of_model = {"embedding_model": model, "agent_id": agent}
@@ -192,6 +176,19 @@ class MongoVectors:
         )
 
 
+def _count_models(db: Connection, filter: Filter, parts: Sequence[Filter] = ({},)) -> Counter[str]:
+    """Count facts by the model of their vector; "" counts those without a vector."""
+    found = Counter[str]()
+    for model in models_of(db, filter):
+        for part in parts:
+            of_model = {**filter, "embedding_model": model, **part}
+            total = db.facts.count(of_model)
+            bare = total if model is None else without_vector(db, of_model)
+            found[""] += bare
+            found[model or ""] += total - bare
+    return +found
+
+
 def without_vector(db: Connection, filter: Filter) -> int:
     """Count facts without a vector, or with zeros from a failed embedding.
 
@@ -199,7 +196,7 @@ def without_vector(db: Connection, filter: Filter) -> int:
     """
     missing = {**filter, "embedding.0": None, "embedding": {"$not": {"$type": "binData"}}}
     suspects = db.facts.find({**filter, "embedding.0": 0}, {"embedding": 1})
-    zeros = sum(stored.decode(document.get("embedding")) is None for document in suspects)
+    zeros = sum(codec.decode_vector(document.get("embedding")) is None for document in suspects)
     return db.facts.count(missing) + zeros
 
 
@@ -210,9 +207,9 @@ def agents_with_facts(db: Connection, agent_id: str | None) -> list[Any]:
     return sorted(db.facts.distinct("agent_id"), key=str)
 
 
-def models_of(db: Connection, agent: Any) -> list[str | None]:
-    """Return the models of an agent's vectors, and None for facts without a model."""
-    found = db.facts.distinct("embedding_model", {"agent_id": agent})
+def models_of(db: Connection, filter: Filter) -> list[str | None]:
+    """Return the models that facts name, and None for facts without a model."""
+    found = db.facts.distinct("embedding_model", filter)
     return [None, *sorted(name for name in found if isinstance(name, str))]
 
 
@@ -222,7 +219,7 @@ def _unfit(
     """Yield documents that name the model without a valid vector, and if they have a vector."""
     for way in _not_of_length(dimensions):
         for document in pages_by_id(db, {**of_model, **way}):
-            vector = stored.decode(document.get("embedding"))
+            vector = codec.decode_vector(document.get("embedding"))
             if vector is None or (dimensions and len(vector) != 4 * dimensions):
                 yield document, vector is not None
 
@@ -240,11 +237,9 @@ def pages_by_id(
         page = list(db.facts.find(later, projection, sort=_BY_ID, limit=BATCH))
 
 
-def _parts(facts: Filter, model: str, *, is_staged: bool) -> list[Filter]:
-    """Return filters for all of the facts; with ``is_staged`` for those without a staged vector."""
-    if not is_staged:
-        return [facts]
-    return [{**facts, **part} for part in not_of_this_text(model)]
+def _parts(model: str, *, is_staged: bool) -> list[Filter]:
+    """Return filters for all facts; with ``is_staged`` for those without a staged vector."""
+    return not_of_this_text(model) if is_staged else [{}]
 
 
 def _not_of_length(dimensions: int | None) -> list[Filter]:

@@ -2,11 +2,13 @@
 
 Each document is inserted whole. Its effects (an entry in a buffer, the revision of a scope) are
 written afterwards, and completed by the next load of the same records after an interruption.
+A message may be in several sessions: one that exists is added to another session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,14 +23,15 @@ from edenmem.models.backup import (
     StoredUser,
     StoredVersion,
     compare_records,
+    differences,
     forgotten_ids,
 )
 from edenmem.models.host import Message
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store.common.loading import ADDED, BY_SCOPE, SAME, load_records, refuse
+from edenmem.store.common.loading import ADDED, BY_SCOPE, SAME, load_records, record_key
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY
@@ -44,9 +47,8 @@ from edenmem.store.mongo.core.filters import (
     owner_fields,
     policy_id,
 )
-from edenmem.store.mongo.core.readiness import Readiness
+from edenmem.store.mongo.core.readiness import CLAIM_KEYS, Readiness
 from edenmem.store.mongo.core.transactions import touch
-from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS
 from edenmem.store.mongo.formations.formations import formation_document
 from edenmem.store.mongo.formations.usage import usage_document
 from edenmem.store.mongo.host import host_codec
@@ -74,12 +76,8 @@ _NEEDED = {
 }
 #: Kinds whose records raise the revision of their scope.
 _OF_REVISIONS = BY_SCOPE | {RecordKind.REFLECTION, RecordKind.FACT}
-#: Functions that make the documents of kinds without more parameters.
-_WRITERS: dict[RecordKind, Callable[[Any], Document]] = {
-    RecordKind.FORMATION: formation_document,
-    RecordKind.USAGE: usage_document,
-    RecordKind.AUDIT: audit_document,
-}
+#: Kinds whose documents have a maximum size, and may need an owner.
+_LIMITED = (RecordKind.AGENT, RecordKind.USER, RecordKind.SESSION, RecordKind.MESSAGE)
 
 
 class RecordLoader:
@@ -104,46 +102,7 @@ class RecordLoader:
             self._readiness.require_keys(_NEEDED[kind])
         if kind is RecordKind.HISTORY:
             return self._load_history(records, dry_run)  # type: ignore[arg-type]
-        if kind is RecordKind.MESSAGE:
-            return self._load_messages(records, dry_run)  # type: ignore[arg-type]
-        results = load_records(self, kind, records, dry_run=dry_run)
-        if not dry_run:
-            answered = list(zip(records, results, strict=True))
-            added = [record for record, result in answered if result is ADDED]
-            there = [r for r, result in answered if result.status in (ADDED.status, SAME.status)]
-            self._complete(kind, added, there)
-        return results
-
-    def _complete(self, kind: RecordKind, added: Sequence[Any], there: Sequence[Any]) -> None:
-        """Write the effects of added records, and those that an interrupted load left out."""
-        if kind is RecordKind.SESSION:  # the cold run must check them, however old they are
-            self._db.cold.bulk(
-                [
-                    UpdateOne(
-                        {"_id": object_id(session.id)},
-                        cold_note_reset(session.last_activity),
-                        upsert=True,
-                    )
-                    for session in added
-                    if session.last_activity is not None
-                ]
-            )
-        if kind is RecordKind.REFLECTION:
-            self._fill(there)
-        if kind in _OF_REVISIONS:
-            touch(self._db, {record.home for record in added})
-
-    def _fill(self, reflections: Iterable[Reflection]) -> None:
-        """Add pending reflections that are in no buffer to theirs."""
-        waiting = [one for one in reflections if not one.absorbed]
-        filters = build_consolidated_filters({one.home for one in waiting})
-        placed: set[str] = set()
-        for document in self._db.find_all(self._db.consolidated, filters):
-            if codec.find_text_scope(document):
-                for field in ("unabsorbed_ids", "absorbed_ids"):
-                    placed.update(codec.text_ids(document.get(field)))
-        missing = [one for one in waiting if one.id not in placed]
-        fill_buffers(self._db, sorted(missing, key=lambda one: one.order))
+        return load_records(self, kind, records, dry_run=dry_run)
 
     # -- rows --------------------------------------------------------------------------------
 
@@ -156,8 +115,11 @@ class RecordLoader:
         source = SOURCES[kind]
         projection = codec.NO_VECTOR if kind is RecordKind.FACT else None
         ids = (record.id for record in records)
+        documents = self._db.find_by_ids(source.collection(self._db), ids, projection)
+        if kind is RecordKind.MESSAGE:
+            return _stored_messages({str(each["_id"]): each for each in documents}, records)
         found: dict[Any, Record | None] = {}
-        for document in self._db.find_by_ids(source.collection(self._db), ids, projection):
+        for document in documents:
             try:
                 found[str(document["_id"])] = source.decode(document)
             except codec.UNREADABLE:
@@ -171,6 +133,11 @@ class RecordLoader:
             for document in self._db.find_all(self._db.consolidated, filters)
             if (scope := codec.find_text_scope(document))
         }
+
+    def sessions(self, ids: Sequence[str]) -> set[str]:
+        """See `RecordRows.sessions`."""
+        found = self._db.find_by_ids(self._db.sessions, ids, {"_id": 1})
+        return {str(document["_id"]) for document in found}
 
     def taken_names(self, kind: RecordKind, names: Sequence[str]) -> set[str]:
         """See `RecordRows.taken_names`."""
@@ -201,9 +168,7 @@ class RecordLoader:
 
     def obstacles(self, kind: RecordKind, records: Sequence[Any]) -> dict[int, str]:
         """See `RecordRows.obstacles`."""
-        if kind not in (RecordKind.AGENT, RecordKind.USER, RecordKind.SESSION):
-            return {}
-        refusals = enumerate(map(self._host.refusal, records))
+        refusals = enumerate(map(self._host.refusal, records if kind in _LIMITED else ()))
         return {place: reason for place, reason in refusals if reason}
 
     def insert(
@@ -221,82 +186,53 @@ class RecordLoader:
             return {new[order]: "" for order in self._db.consolidated.insert_new(documents)}
         write = self._writer(kind, records)
         taken = SOURCES[kind].collection(self._db).insert_new([write(each) for each in records])
+        if kind is RecordKind.MESSAGE:  # some are in another session already
+            return {place: "" for place in taken if not self._join(records[place])}
         return dict.fromkeys(taken, "")
 
     def _writer(self, kind: RecordKind, records: Sequence[Any]) -> Callable[[Any], Document]:
         """Return the function that makes the document of a record."""
         now = utc_now()
-        match kind:
-            case RecordKind.AGENT:
-                return lambda agent: _account(host_codec.agent_document(agent), agent)
-            case RecordKind.USER:
-                return lambda user: _account(host_codec.user_document(user), user)
-            case RecordKind.SESSION:
-                return lambda session: _session_document(assign_owner(self._db, session))
-            case RecordKind.REFLECTION:
-                return lambda reflection: codec.reflection_document(reflection, at=now)
-            case RecordKind.FACT:
-                has_vectors = any(fact.embedding for fact in records)
-                storage = self._slots.storage() if has_vectors else "array"
-                return lambda fact: codec.fact_document(fact, at=now, storage=storage)
-            case RecordKind.HELD:
-                return lambda held: codec.held_document(held, at=now)
-        return _WRITERS[kind]
+        has_vectors = kind is RecordKind.FACT and any(fact.embedding for fact in records)
+        storage = self._slots.storage() if has_vectors else "array"
+        writers: dict[RecordKind, Callable[[Any], Document]] = {
+            RecordKind.AGENT: lambda agent: _account(host_codec.agent_document(agent), agent),
+            RecordKind.USER: lambda user: _account(host_codec.user_document(user), user),
+            RecordKind.SESSION: lambda one: _session_document(assign_owner(self._db, one)),
+            RecordKind.MESSAGE: host_codec.message_document,
+            RecordKind.REFLECTION: partial(codec.reflection_document, at=now),
+            RecordKind.FACT: partial(codec.fact_document, at=now, storage=storage),
+            RecordKind.HELD: partial(codec.held_document, at=now),
+            RecordKind.FORMATION: formation_document,
+            RecordKind.USAGE: usage_document,
+            RecordKind.AUDIT: audit_document,
+        }
+        return writers[kind]
 
-    # -- messages ----------------------------------------------------------------------------
-
-    def _load_messages(self, records: Sequence[Message], dry_run: bool) -> list[LoadResult]:
-        """Load messages; one that exists for another session is only added to this one."""
-        found = self._db.find_by_ids(self._db.messages, (message.id for message in records))
-        stored = {str(document["_id"]): document for document in found}
-        known = set() if dry_run else self._find_session_ids(records)
-        answers: dict[int, LoadResult] = {}
-        new: dict[str, int] = {}
-        for place, message in enumerate(records):
-            document = stored.get(message.id)
-            if document is not None:
-                answers[place] = self._join_message(document, message, dry_run)
-            elif not dry_run and message.session_id not in known:
-                answers[place] = refuse(f"session does not exist: {message.session_id}")
-            elif reason := self._host.refusal(message):
-                answers[place] = refuse(reason)
-            elif message.id in new:  # twice in one batch, for two sessions
-                answers[place] = ADDED
-            else:
-                new[message.id] = place
-        if not dry_run:
-            places = list(new.values())
-            documents = [host_codec.message_document(records[place]) for place in places]
-            taken = self._db.messages.insert_new(documents)
-            answers |= {places[order]: refuse("another message has this ID") for order in taken}
-            for place, message in enumerate(records):
-                if message.id in new and place != new[message.id]:
-                    self._join(message)
-        results = [answers.get(place, ADDED) for place in range(len(records))]
-        if not dry_run:
-            marks = [{"_id": object_id(id)} for id in forgotten_ids(records, results)]
-            self._db.forgotten_messages.insert_new(marks)
-        return results
-
-    def _find_session_ids(self, messages: Iterable[Message]) -> set[str]:
-        ids = (message.session_id for message in messages)
-        found = self._db.find_by_ids(self._db.sessions, ids, {"_id": 1})
-        return {str(document["_id"]) for document in found}
-
-    def _join_message(self, document: Document, message: Message, dry_run: bool) -> LoadResult:
-        stored = host_codec.message_from(document, message.session_id)
-        answer = compare_records(RecordKind.MESSAGE, stored, message)
-        if answer.status is not LoadStatus.SAME:
-            return answer
-        if message.session_id in codec.text_ids(document.get("session")):
-            return answer
-        if not dry_run:
-            self._join(message)
-        return ADDED
-
-    def _join(self, message: Message) -> None:
+    def _join(self, message: Message) -> int:
+        """Add a stored message to another session; return 0 if it differs."""
+        same = {"_id": object_id(message.id), "role": message.role, "content": message.content}
         joined = {"$addToSet": {"session": object_id(message.session_id)}}
-        self._db.messages.update_one({"_id": object_id(message.id)}, joined)
+        return self._db.messages.update_one(same, joined)
+
+    def complete(self, kind: RecordKind, added: Sequence[Any], there: Sequence[Any]) -> None:
+        """See `RecordRows.complete`."""
+        if kind is RecordKind.SESSION:  # the cold run must check them, however old they are
+            self._db.cold.bulk(
+                [
+                    UpdateOne({"_id": object_id(session.id)}, cold_note_reset(at), upsert=True)
+                    for session in added
+                    if (at := session.last_activity) is not None
+                ]
+            )
+        elif kind is RecordKind.MESSAGE:
+            marks = [{"_id": object_id(id)} for id in forgotten_ids(there)]
+            self._db.forgotten_messages.insert_new(marks)
+        elif kind is RecordKind.REFLECTION:
+            waiting = (one for one in there if not one.absorbed)
+            fill_buffers(self._db, sorted(waiting, key=lambda one: one.order))
+        if kind in _OF_REVISIONS:
+            touch(self._db, {record.home for record in added})
 
     # -- history -----------------------------------------------------------------------------
 
@@ -347,6 +283,20 @@ class RecordLoader:
 
 
 # -- documents -----------------------------------------------------------------------------------
+
+
+def _stored_messages(
+    documents: Mapping[str, Document], messages: Sequence[Message]
+) -> dict[Any, Record | None]:
+    """Return the messages that are in their session, or differ from the stored ones."""
+    found: dict[Any, Record | None] = {}
+    for message in messages:
+        if (document := documents.get(message.id)) is not None:
+            stored = host_codec.message_from(document, message.session_id)
+            is_here = message.session_id in codec.text_ids(document.get("session"))
+            if is_here or differences(RecordKind.MESSAGE, stored, message):
+                found[record_key(RecordKind.MESSAGE, message)] = stored
+    return found
 
 
 def _account(document: Document, account: StoredAgent | StoredUser) -> Document:

@@ -13,7 +13,6 @@ from edenmem.models.backup import (
     Selection,
     StoredAgent,
     StoredSession,
-    StoredVersion,
 )
 from edenmem.models.forgetting import Traces, whole_accounts
 from edenmem.models.host import Message
@@ -51,7 +50,7 @@ class Source(NamedTuple):
     Attributes:
         collection: Returns the collection.
         narrow: Returns the filters of a selection; a document may match several.
-        anchors: Groups of fields; a filter with all fields of a group is served by an index.
+        anchors: A filter with one of these fields is served by an index.
         decode: Decodes a document. Returns None if it is not a record, such as a policy document
             that only keeps a revision. Raises one of `codec.UNREADABLE`.
         key: Returns the fields by which queries find the document of a record.
@@ -59,7 +58,7 @@ class Source(NamedTuple):
 
     collection: Callable[[Connection], Collection]
     narrow: Callable[[Selection], list[Filter]]
-    anchors: tuple[frozenset[str], ...]
+    anchors: frozenset[str]
     decode: Callable[[Document], Record | None]
     key: Callable[[Any], Filter] | None = None
 
@@ -76,6 +75,11 @@ def key_filters(scopes: Iterable[Scope]) -> list[Filter]:
     """Return filters for documents stored by the key of their scope."""
     keys = [scope.key for scope in scopes]
     return [{"scope_key": {"$in": part}} for part in batched(keys, _KEYS)]
+
+
+def _among(field: str, ids: Iterable[str]) -> list[Filter]:
+    """Return filters for documents with one of these IDs in a field."""
+    return [{field: {"$in": part}} for part in id_parts(ids)]
 
 
 def _agents(wanted: Selection) -> list[Filter]:
@@ -97,21 +101,23 @@ def _of_agents(wanted: Selection, field: str = "agent_id") -> Filter:
     return {field: one_of(object_ids(wanted.agent_ids))} if wanted.agent_ids else {}
 
 
-def _of_kinds(wanted: Selection) -> Filter:
-    """Return the filter on kinds of scope; with users, only user scopes remain."""
-    kinds = set(wanted.kinds or ScopeKind)
-    if wanted.user_ids is not None:
-        kinds &= {ScopeKind.USER}
-    elif not wanted.kinds:
-        return {}
-    return {"scope": one_of(sorted(kind.value for kind in kinds))}
-
-
 def _of_scopes(wanted: Selection) -> Filter:
     users: Filter = {}
     if wanted.user_ids is not None:
         users["user_id"] = {"$in": object_ids(wanted.user_ids)}
     return {**_of_agents(wanted), **_of_kinds(wanted), **users}
+
+
+def _of_kinds(wanted: Selection) -> Filter:
+    """Return the filter on kinds of scope, if not all of them are selected."""
+    is_narrow = wanted.kinds or wanted.user_ids is not None
+    return {"scope": one_of(_kinds(wanted))} if is_narrow else {}
+
+
+def _kinds(wanted: Selection) -> list[str]:
+    """Return the selected kinds of scope; with users, only user scopes remain."""
+    kinds = set(wanted.kinds or ScopeKind)
+    return sorted(kinds if wanted.user_ids is None else kinds & {ScopeKind.USER})
 
 
 def _of_history(wanted: Selection) -> Filter:
@@ -137,48 +143,41 @@ def _with_traces(
     return narrow
 
 
-def _from_sources(traces: Traces) -> list[Filter]:
-    return [{"session_id": {"$in": part}} for part in id_parts(traces.sources)]
+def _of_memory(
+    fields_of: Callable[[Scope], Filter] = owner_fields,
+    ids: Callable[[Traces], Sequence[str]] = lambda traces: (),
+) -> Callable[[Selection], list[Filter]]:
+    """Narrow memory; of traces, to their scopes, to memory from their sources, and to these IDs."""
+    return _with_traces(
+        lambda traces: [
+            *group_filters(traces.scopes, fields_of),
+            *_among("session_id", traces.sources),
+            *_among("_id", ids(traces)),
+        ]
+    )
 
 
-def _trace_facts(traces: Traces) -> list[Filter]:
-    single = [{"_id": {"$in": part}} for part in id_parts(traces.facts)]
-    return [*group_filters(traces.scopes, fact_fields), *_from_sources(traces), *single]
-
-
-def _of_facts(traces: Traces) -> list[Filter]:
-    """Return filters for versions and audit entries of single facts."""
-    parts = id_parts(traces.facts)
-    return [{"target_type": "fact", "target_id": {"$in": part}} for part in parts]
-
-
-def _trace_reflections(traces: Traces) -> list[Filter]:
-    return [*group_filters(traces.scopes, owner_fields), *_from_sources(traces)]
-
-
-def _trace_held(traces: Traces) -> list[Filter]:
-    single = [{"_id": {"$in": part}} for part in id_parts(traces.held)]
-    return [*_trace_reflections(traces), *single]
-
-
-def _trace_texts(traces: Traces) -> list[Filter]:
-    return build_consolidated_filters(traces.scopes)
+def _texts(wanted: Selection) -> list[Filter]:
+    """Narrow texts; of agents, by each kind of scope, with which the index begins."""
+    filters = _with_traces(lambda traces: build_consolidated_filters(traces.scopes))(wanted)
+    if wanted.traces is not None or not wanted.agent_ids:
+        return filters
+    return [{**filters[0], "scope": kind} for kind in _kinds(wanted)]
 
 
 def _trace_policies(traces: Traces) -> list[Filter]:
-    parts = id_parts(str(policy_id(scope)) for scope in traces.scopes)
-    return [{"_id": {"$in": part}} for part in parts]
+    return _among("_id", (str(policy_id(scope)) for scope in traces.scopes))
 
 
 def _trace_history(traces: Traces) -> list[Filter]:
-    return [*key_filters(traces.scopes), *_of_facts(traces)]
+    """Return filters for versions and audit entries, also of single facts."""
+    facts = [{"target_type": "fact", **each} for each in _among("target_id", traces.facts)]
+    return [*key_filters(traces.scopes), *facts]
 
 
 def _trace_audit(traces: Traces) -> list[Filter]:
     """Return filters for audit entries; those of accounts have no scope but contain names."""
-    accounts = id_parts(whole_accounts(traces))
-    named = ({"target_id": {"$in": part}} for part in accounts)
-    return [*key_filters(traces.scopes), *named, *_of_facts(traces)]
+    return [*_trace_history(traces), *_among("target_id", whole_accounts(traces))]
 
 
 # -- decoding ------------------------------------------------------------------------------------
@@ -211,81 +210,57 @@ def _owned(found: _OwnedT) -> _OwnedT:
     return found
 
 
-def _read_fact(document: Document) -> Fact:
-    return _owned(codec.fact_from(document, with_vector=True))
-
-
-def _read_reflection(document: Document) -> Reflection:
-    return _owned(codec.reflection_from(document))
-
-
-def _read_held(document: Document) -> Held:
-    return _owned(codec.held_from(document))
-
-
-def _read_text(document: Document) -> Consolidation:
-    return _owned(codec.consolidation_from(document))
-
-
 def _read_policy(document: Document) -> Policy | None:
     policy = codec.policy_from(document)
     return None if policy is None else _owned(policy)
 
 
-def _read_version(document: Document) -> StoredVersion:
-    return stored_version(history_from(document))
-
-
-_BY_TRACES = (frozenset({"$and"}),)
-_BY_AGENT = (frozenset({"agent_id"}),)
-_BY_ID = (frozenset({"_id"}),)
-_BY_SESSION = (frozenset({"session_id"}),)
-_BY_SCOPE_KEY = (frozenset({"scope_key"}), frozenset({"target_id"}))
+_BY_AGENT = frozenset({"agent_id"})
+_BY_ID = frozenset({"_id"})
+_BY_SCOPE = frozenset({"agent_id", "session_id", "_id", "$and"})
+_BY_TARGET = frozenset({"scope_key", "target_id", "$and"})
 
 SOURCES: dict[RecordKind, Source] = {
-    RecordKind.AGENT: Source(lambda db: db.users, _agents, (frozenset({"type"}),), read_agent),
+    RecordKind.AGENT: Source(lambda db: db.users, _agents, frozenset({"type"}), read_agent),
     RecordKind.USER: Source(lambda db: db.users, _users, _BY_ID, host_codec.stored_user_from),
     RecordKind.SESSION: Source(
-        lambda db: db.sessions,
-        _sessions,
-        (frozenset({"agents"}), frozenset({"users"})),
-        read_session,
+        lambda db: db.sessions, _sessions, frozenset({"agents", "users"}), read_session
     ),
     # Messages are found through their sessions.
-    RecordKind.MESSAGE: Source(lambda db: db.messages, lambda wanted: [{}], (), _read_message),
+    RecordKind.MESSAGE: Source(lambda db: db.messages, lambda _: [{}], frozenset(), _read_message),
     RecordKind.POLICY: Source(
         lambda db: db.policies,
         _with_traces(_trace_policies),
-        (*_BY_AGENT, *_BY_ID, *_BY_TRACES),
+        _BY_SCOPE,
         _read_policy,
         lambda policy: owner_fields(policy.home),
     ),
     RecordKind.CONSOLIDATION: Source(
         lambda db: db.consolidated,
-        _with_traces(_trace_texts),
-        (frozenset({"scope", "agent_id"}), *_BY_TRACES),
-        _read_text,
+        _texts,
+        frozenset({"agent_id", "$and"}),
+        lambda document: _owned(codec.consolidation_from(document)),
         lambda text: build_consolidated_key(text.home),
     ),
     RecordKind.REFLECTION: Source(
         lambda db: db.reflections,
-        _with_traces(_trace_reflections),
-        (*_BY_AGENT, *_BY_SESSION, *_BY_TRACES),
-        _read_reflection,
+        _of_memory(),
+        _BY_SCOPE,
+        lambda document: _owned(codec.reflection_from(document)),
         lambda reflection: owner_fields(reflection.home),
     ),
     RecordKind.FACT: Source(
         lambda db: db.facts,
-        _with_traces(_trace_facts),
-        (*_BY_AGENT, *_BY_SESSION, *_BY_ID, *_BY_TRACES),
-        _read_fact,
+        _of_memory(fact_fields, lambda traces: traces.facts),
+        _BY_SCOPE,
+        lambda document: _owned(codec.fact_from(document, with_vector=True)),
         lambda fact: fact_fields(fact.home),
     ),
     RecordKind.HELD: Source(
         lambda db: db.held,
-        _with_traces(_trace_held),
-        (*_BY_AGENT, *_BY_SESSION, *_BY_ID, *_BY_TRACES),
-        _read_held,
+        _of_memory(ids=lambda traces: traces.held),
+        _BY_SCOPE,
+        lambda document: _owned(codec.held_from(document)),
         lambda held: owner_fields(held.home),
     ),
     RecordKind.FORMATION: Source(
@@ -297,14 +272,14 @@ SOURCES: dict[RecordKind, Source] = {
     RecordKind.AUDIT: Source(
         lambda db: db.audit,
         _with_traces(_trace_audit, _of_history),
-        (*_BY_AGENT, *_BY_SCOPE_KEY, *_BY_TRACES),
+        _BY_TARGET | _BY_AGENT,
         stored_entry_from,
     ),
     RecordKind.HISTORY: Source(
         lambda db: db.history,
         _with_traces(_trace_history, _of_history),
-        (*_BY_SCOPE_KEY, *_BY_TRACES),
-        _read_version,
+        _BY_TARGET,
+        lambda document: stored_version(history_from(document)),
     ),
 }
 
@@ -316,5 +291,4 @@ def narrow(kind: RecordKind, wanted: Selection) -> list[Filter]:
 
 def is_anchored(kind: RecordKind, filters: Sequence[Filter]) -> bool:
     """Return whether an index serves the filters."""
-    anchors = SOURCES[kind].anchors
-    return all(any(anchor <= each.keys() for anchor in anchors) for each in filters)
+    return all(SOURCES[kind].anchors & each.keys() for each in filters)

@@ -24,7 +24,7 @@ from edenmem.models.memory import (
     Reflection,
     ScopeSummary,
 )
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 
 Row = tuple[Any, ...]
 _ModelT = TypeVar("_ModelT")
@@ -72,7 +72,7 @@ def optional_time(ms: int | None) -> datetime | None:
 
 
 _ENCODER = msgspec.json.Encoder()
-_LIST = msgspec.json.Decoder(tuple)
+_LIST = msgspec.json.Decoder(tuple[str, ...])
 
 
 def to_list(items: Sequence[str]) -> str | None:
@@ -97,16 +97,10 @@ def scope_of(kind: str, agent_id: str, owner: str) -> Scope:
 
 @lru_cache(maxsize=64)
 def _owner_fields(kind: str, agent_id: str, owner: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"scope": ScopeKind(kind), "agent_id": agent_id}
-    if kind == "user":
-        fields["user_id"] = owner
-    elif kind == "group":
-        fields["group_id"] = owner
-    elif kind == "shard":
-        fields["shard"] = owner
-    elif kind == "session":
-        fields["session_id"] = owner
-    return fields
+    """Return the fields of a scope; raises an error without an owner."""
+    scope = scope_of(kind, agent_id, owner)
+    named = OWNER_FIELD[scope.kind]
+    return {"scope": scope.kind, "agent_id": agent_id, **({named: owner} if named else {})}
 
 
 # -- tables ----------------------------------------------------------------------------------------

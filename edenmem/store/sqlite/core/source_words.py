@@ -40,12 +40,11 @@ INDEXABLE = (
     " (SELECT 1 FROM json_each(f.source_message_ids) s JOIN messages m ON m.id = s.value"
     f" WHERE {_SEARCHABLE})"
 )
-#: Inserts the source messages of facts that are missing or new.
+#: Inserts the source messages of a fact that are missing.
 _AWAIT = (
     f"INSERT OR IGNORE INTO {_AWAITED} SELECT s.value, f.fact_no FROM facts f,"
     " json_each(f.source_message_ids) s WHERE json_array_length(f.source_message_ids) <= ?"
-    " AND {} AND (s.value IN (SELECT value FROM json_each(?)) OR"
-    " NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = s.value))"
+    " AND f.fact_no = ? AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = s.value)"
 )
 #: Facts in one transaction, small enough for other writers to wait only briefly.
 BATCH = 200
@@ -66,11 +65,7 @@ _Row = tuple[int, int, str, str]
 
 def has_index(connection: sqlite3.Connection) -> bool:
     """Return whether the file has the index."""
-    return _has_table(connection, INDEX)
-
-
-def _has_table(connection: sqlite3.Connection, name: str) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,))
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (INDEX,))
     return found.fetchone() is not None
 
 
@@ -102,10 +97,11 @@ def read_progress(connection: sqlite3.Connection) -> int | None:
 def create_index(connection: sqlite3.Connection) -> None:
     """Create the index, empty and incomplete. Nothing happens if it exists."""
     if has_index(connection):
-        _ensure_awaited(connection)
         return
-    connection.execute(f"DROP TABLE IF EXISTS {_AWAITED}")
-    _create_awaited(connection)
+    connection.execute(
+        f"CREATE TABLE {_AWAITED} (message_id TEXT, fact_no INTEGER,"
+        " PRIMARY KEY (message_id, fact_no)) STRICT, WITHOUT ROWID"
+    )
     connection.execute(
         f"CREATE TABLE {TEXTS} (fact_no INTEGER PRIMARY KEY, scope_id INTEGER NOT NULL,"
         " messages TEXT NOT NULL, content TEXT NOT NULL) STRICT"
@@ -120,10 +116,8 @@ def create_index(connection: sqlite3.Connection) -> None:
 
 def drop_index(connection: sqlite3.Connection) -> None:
     """Drop the index with its words."""
-    connection.execute(f"DROP TABLE IF EXISTS {_VOCABULARY}")
-    connection.execute(f"DROP TABLE IF EXISTS {INDEX}")
-    connection.execute(f"DROP TABLE IF EXISTS {TEXTS}")
-    connection.execute(f"DROP TABLE IF EXISTS {_AWAITED}")
+    for table in (_VOCABULARY, INDEX, TEXTS, _AWAITED):
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def index_batch(connection: sqlite3.Connection, after: int) -> int | None:
@@ -194,13 +188,12 @@ def drop_words(connection: sqlite3.Connection, number: int) -> None:
     if not has_index(connection):
         return
     _remove(connection, number, number)
-    if _has_table(connection, _AWAITED):
-        connection.execute(
-            f"DELETE FROM {_AWAITED} WHERE fact_no = ?1 AND message_id IN (SELECT s.value"
-            " FROM facts f, json_each(iif(json_valid(f.source_message_ids), f.source_message_ids,"
-            " '[]')) s WHERE f.fact_no = ?1)",
-            (number,),
-        )
+    connection.execute(
+        f"DELETE FROM {_AWAITED} WHERE fact_no = ?1 AND message_id IN (SELECT s.value"
+        " FROM facts f, json_each(iif(json_valid(f.source_message_ids), f.source_message_ids,"
+        " '[]')) s WHERE f.fact_no = ?1)",
+        (number,),
+    )
 
 
 def refresh_words(connection: sqlite3.Connection, message_ids: Iterable[str]) -> None:
@@ -224,7 +217,6 @@ def index_late_messages(connection: sqlite3.Connection, message_ids: Iterable[st
     ids = json_array(message_ids)
     if not has_index(connection):
         return
-    _ensure_awaited(connection, ids)
     rows = connection.execute(
         "SELECT DISTINCT f.fact_no, f.scope_id, f.source_message_ids FROM json_each(?) m"
         f" CROSS JOIN {_AWAITED} a ON a.message_id = m.value"
@@ -233,23 +225,6 @@ def index_late_messages(connection: sqlite3.Connection, message_ids: Iterable[st
     ).fetchall()
     connection.execute(f"DELETE FROM {_AWAITED} WHERE message_id {AMONG}", (ids,))
     _index_again(connection, rows)
-
-
-def _create_awaited(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        f"CREATE TABLE {_AWAITED} (message_id TEXT, fact_no INTEGER,"
-        " PRIMARY KEY (message_id, fact_no)) STRICT, WITHOUT ROWID"
-    )
-
-
-def _ensure_awaited(connection: sqlite3.Connection, new: str = "[]") -> None:
-    """Create the table of awaited messages for an index that was created without it.
-
-    Reads all facts once. ``new`` are messages whose facts were not indexed yet.
-    """
-    if not _has_table(connection, _AWAITED):
-        _create_awaited(connection)
-        connection.execute(_AWAIT.format("1"), (MOST_SOURCES, new))
 
 
 def _index_again(connection: sqlite3.Connection, rows: Collection[tuple[int, int, str]]) -> None:
@@ -268,8 +243,7 @@ def _replace(
     _remove(connection, number, number)
     if not 1 <= len(sources) <= MOST_SOURCES:
         return
-    if _has_table(connection, _AWAITED):
-        connection.execute(_AWAIT.format("f.fact_no = ?"), (MOST_SOURCES, number, "[]"))
+    connection.execute(_AWAIT, (MOST_SOURCES, number))
     rows = connection.execute(
         f"SELECT m.content FROM messages m WHERE m.id {AMONG} AND {_SEARCHABLE}"
         " ORDER BY m.created_at, m.id",

@@ -1,4 +1,4 @@
 """Full text, vectors and their indexes in SQLite.
 
-May import: protocol, sqlite.core, sqlite.memory.
+May import: common, protocol, sqlite.core, sqlite.memory.
 """

@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import threading
 import unicodedata
 from array import array
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from edenmem.search.text_ranking import (
     weigh,
 )
 from edenmem.search.words import index_words, is_fuzzy, within_one_edit
+from edenmem.store.common.cache import BoundedCache
 from edenmem.store.sqlite.core import source_words
 from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.core.scopes import State
@@ -119,43 +119,12 @@ class _Size(NamedTuple):
     words: float
 
 
-class Postings:
-    """A cache of index lookups, valid as long as the scopes do not change.
-
-    The size is bounded, with up to sixteen bytes per entry. The revisions of the scopes are part of
-    each key and are read in the transaction of the search, so writes of other processes are never
-    missed.
-    """
-
-    def __init__(self, limit: int = 2_000_000) -> None:
-        self._limit = limit
-        self._held = 0
-        self._known: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Any) -> Any:
-        """Return the cached value of a key, or None."""
-        with self._lock:
-            if key not in self._known:
-                return None
-            self._known.move_to_end(key)
-            return self._known[key][1]
-
-    def drop(self, key: Any) -> None:
-        """Forget the value of a key."""
-        with self._lock:
-            self._held -= self._known.pop(key, (0, None))[0]
-
-    def put(self, key: Any, value: Any, size: int) -> None:
-        """Cache ``value``, which has ``size`` entries."""
-        with self._lock:
-            self._held -= self._known.pop(key, (0, None))[0]
-            if size > self._limit:
-                return
-            self._known[key] = (size, value)
-            self._held += size
-            while self._held > self._limit:
-                self._held -= self._known.popitem(last=False)[1][0]
+#: Index lookups, valid as long as the scopes do not change. The revisions of the scopes are part of
+#: each key and are read in the transaction of the search, so writes of other processes are never
+#: missed.
+Postings = BoundedCache[Any, Any]
+#: Entries of a cache of lookups, each of up to sixteen bytes.
+MOST_POSTINGS = 2_000_000
 
 
 class _Text(msgspec.Struct, frozen=True, gc=False):
@@ -313,10 +282,8 @@ class TextQuery:
             known[place_of[scope]].add(text)
             found.append(text)
         for key, texts in zip(keys, known, strict=True):
-            if texts.size <= _MOST_TEXTS:
-                self._known.put(key, texts, texts.size)
-            else:
-                self._known.drop(key)
+            kept = texts if texts.size <= _MOST_TEXTS else _Texts()
+            self._known.put(key, kept, kept.size)
         return found
 
     def _read(self, numbers: Sequence[int]) -> list[tuple[int, _Text]]:

@@ -10,14 +10,13 @@ them in a damaged file, and creates the optional index of source messages.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
 from edenmem.errors import ConflictError, NotFoundError, StoreError
-from edenmem.models.indexes import IndexKind, IndexState, IndexWish
+from edenmem.models.indexes import IndexKind, IndexState, IndexWish, SearchTrial
 from edenmem.models.integrity import Finding
-from edenmem.store.protocol.indexes import SearchTrial
 from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core import source_words
 from edenmem.store.sqlite.core.part import Part
@@ -167,7 +166,12 @@ class Indexes(Part):
     def platform_conflicts(self) -> Iterator[Finding]:
         return iter(())  # the platform uses no files
 
-    def search_trial(self) -> SearchTrial:
+    def try_search(
+        self,
+        analyzer: str,
+        wait: Callable[[Callable[[], bool]], bool],
+        progress: Callable[[str], None],
+    ) -> SearchTrial:
         raise StoreError(
             "SQLite needs no search commands",
             hint="for a trial of an Atlas cluster, set --uri or EDENMEM_URI",

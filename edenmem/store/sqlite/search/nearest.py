@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from edenmem.models.search import SCORE_DECIMALS
+from edenmem.store.common.cache import BoundedCache
 from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.core.scopes import State
 
@@ -67,44 +66,28 @@ class CodeCache:
     """Codes as arrays by scope and model, as long as the revision of the scope is the same.
 
     If codes were only added since, only those are read, and writes of other processes are never
-    missed. Bounded; the least recently used block goes first.
+    missed. ``limit`` is in bytes.
     """
 
     def __init__(self, limit: int = 128 * 1024 * 1024) -> None:
-        self._limit = limit
-        self._size = 0
-        self._blocks: OrderedDict[tuple[int, int], _Known] = OrderedDict()
-        self._lock = threading.Lock()
+        self._blocks: BoundedCache[tuple[int, int], _Known] = BoundedCache(limit)
 
     def block(self, scorer: ExactScores, scope: State) -> Block:
         """Return the codes of a scope, whose state was read in the same transaction."""
         connection, model_id = scorer.connection, scorer.model_id
         scope_id, revision, codes_revision, _ = scope
-        key = (scope_id, model_id)
-        with self._lock:
-            known = self._blocks.get(key)
-            if known is not None and known.revision == revision:
-                self._blocks.move_to_end(key)
-                return known.block
+        known = self._blocks.get((scope_id, model_id))
+        if known is not None and known.revision == revision:
+            return known.block
         if known is not None and known.codes_revision == codes_revision:
             block, old = _append_new(connection, scope_id, model_id, known.block), known.block
         else:
             block, old = _read_block(connection, scope_id, model_id), None
         if 0 < len(block.facts) <= _SMALL:
             block = block._replace(vectors=_vectors_of(scorer, block, old))
-        with self._lock:
-            self._drop(key)
-            if block.size <= self._limit:
-                self._blocks[key] = _Known(revision, codes_revision, block)
-                self._size += block.size
-            while self._size > self._limit:
-                self._drop(next(iter(self._blocks)))
+        found = _Known(revision, codes_revision, block)
+        self._blocks.put((scope_id, model_id), found, block.size)
         return block
-
-    def _drop(self, key: tuple[int, int]) -> None:
-        dropped = self._blocks.pop(key, None)
-        if dropped is not None:
-            self._size -= dropped.block.size
 
 
 def _append_new(

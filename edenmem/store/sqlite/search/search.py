@@ -33,7 +33,14 @@ from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.core.scopes import State
 from edenmem.store.sqlite.memory import vectors
 from edenmem.store.sqlite.memory.memory import narrowing
-from edenmem.store.sqlite.search.fulltext import FACTS, SOURCES, Postings, TextIndex, TextQuery
+from edenmem.store.sqlite.search.fulltext import (
+    FACTS,
+    MOST_POSTINGS,
+    SOURCES,
+    Postings,
+    TextIndex,
+    TextQuery,
+)
 from edenmem.store.sqlite.search.switches import switch_of
 
 if TYPE_CHECKING:
@@ -47,7 +54,7 @@ class Search(Part):
 
     def __init__(self, db: Connections) -> None:
         super().__init__(db)
-        self.postings = Postings()
+        self.postings = Postings(MOST_POSTINGS)
 
     @cached_property
     def codes(self) -> CodeCache:

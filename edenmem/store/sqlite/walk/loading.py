@@ -25,12 +25,11 @@ from edenmem.models.backup import (
     forgotten_ids,
 )
 from edenmem.models.changes import AuditEntry
-from edenmem.models.formation import Formation, UsageEntry
-from edenmem.models.host import Message
+from edenmem.models.formation import UsageEntry
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.common.loading import ADDED, BY_SCOPE, load_records
+from edenmem.store.common.loading import ADDED, BY_SCOPE, load_records, record_key
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Table, as_json, to_ms
 from edenmem.store.sqlite.core.part import AMONG, json_array
@@ -77,19 +76,19 @@ class Loader:
     def __init__(self, connection: sqlite3.Connection, *, dry_run: bool) -> None:
         self._db = connection
         self._dry_run = dry_run
-        #: Methods that insert a record; False if another has its unique value.
-        self._puts: dict[RecordKind, Callable[[Any], bool | None]] = {
-            RecordKind.AGENT: self._put_agent,
-            RecordKind.USER: self._put_user,
+        #: Functions that insert a record; False if another has its unique value.
+        self._puts: dict[RecordKind, Callable[[Any], object]] = {
+            RecordKind.AGENT: lambda agent: self._put_account("agents", insert_agent, agent),
+            RecordKind.USER: lambda user: self._put_account("users", insert_user, user),
             RecordKind.SESSION: self._put_session,
-            RecordKind.MESSAGE: self._put_message,
+            RecordKind.MESSAGE: lambda one: self._put(INSERT_MESSAGE, MESSAGES.values(one)),
             RecordKind.POLICY: self._put_policy,
             RecordKind.CONSOLIDATION: self._put_text,
             RecordKind.REFLECTION: self._put_reflection,
             RecordKind.FACT: self._put_fact,
-            RecordKind.HELD: self._put_held,
-            RecordKind.FORMATION: self._put_formation,
-            RecordKind.USAGE: self._put_usage,
+            RecordKind.HELD: lambda one: insert_held(self._db, one, self._number_of(one.home)),
+            RecordKind.FORMATION: lambda one: insert_formation(self._db, one),
+            RecordKind.USAGE: lambda one: self._put(_INSERT_USAGE, _USAGE.values(one)),
             RecordKind.AUDIT: self._put_entry,
         }
 
@@ -97,26 +96,27 @@ class Loader:
         """Store records of a kind; return one result for each, in order."""
         if kind is RecordKind.HISTORY:
             return [self._put_version(record) for record in records]  # type: ignore[arg-type]
-        results = load_records(self, kind, records, dry_run=self._dry_run)
-        if kind is RecordKind.MESSAGE and not self._dry_run:
-            self._mark_forgotten(forgotten_ids(records, results))
-            added = zip(records, results, strict=True)
-            late = [record.id for record, result in added if result.status is LoadStatus.ADDED]
-            index_late_messages(self._db, late)
-        return results
+        return load_records(self, kind, records, dry_run=self._dry_run)
 
-    def _mark_forgotten(self, ids: Sequence[str]) -> None:
-        self._db.execute(
-            "INSERT OR IGNORE INTO forgotten_messages SELECT value FROM json_each(?)",
-            (json_array(ids),),
-        )
-        refresh_words(self._db, ids)
+    def _number_of(self, scope: Scope) -> int:
+        return scopes.make_number(self._db, scope)
 
     # -- rows --------------------------------------------------------------------------------
 
+    def complete(self, kind: RecordKind, added: Sequence[Any], there: Sequence[Any]) -> None:
+        if kind is not RecordKind.MESSAGE:
+            return
+        marked = forgotten_ids(there)
+        self._db.execute(
+            "INSERT OR IGNORE INTO forgotten_messages SELECT value FROM json_each(?)",
+            (json_array(marked),),
+        )
+        refresh_words(self._db, marked)
+        index_late_messages(self._db, [record.id for record in added])
+
     def stored(self, kind: RecordKind, records: Sequence[Any]) -> dict[Any, Record | None]:
         source, column = SOURCES[kind], SOURCES[kind].order[-1]
-        keys: dict[Any, Any] = {record.id: record.id for record in records}
+        keys: dict[Any, Any] = {record.id: record_key(kind, record) for record in records}
         if kind in BY_SCOPE:
             column = f"{source.table.split()[1]}.scope_id"
             numbers = scopes.numbers_of(self._db, [record.home for record in records])
@@ -130,6 +130,10 @@ class Loader:
             except codec.UNREADABLE:
                 found[keys[row[-1]]] = None
         return found
+
+    def sessions(self, ids: Sequence[str]) -> set[str]:
+        select = f"SELECT id FROM sessions WHERE id {AMONG}"
+        return {id for (id,) in self._db.execute(select, (json_array(ids),))}
 
     def taken_names(self, kind: RecordKind, names: Sequence[str]) -> set[str]:
         select = f"SELECT username FROM {kind}s WHERE username {AMONG}"
@@ -163,12 +167,6 @@ class Loader:
                     vectors.check_vector(record.embedding)
                 except InputError as error:
                     found[place] = error.message
-            elif kind is RecordKind.MESSAGE and not self._dry_run:
-                known = self._db.execute(
-                    "SELECT 1 FROM sessions WHERE id = ?", (record.session_id,)
-                )
-                if known.fetchone() is None:
-                    found[place] = f"session does not exist: {record.session_id}"
         return found
 
     def _elsewhere(self, kind: RecordKind, record: Policy | Consolidation) -> str:
@@ -187,17 +185,16 @@ class Loader:
         put = self._puts[kind]
         return {place: "" for place, record in enumerate(records) if put(record) is False}
 
-    # -- what the platform owns --------------------------------------------------------------
+    def _put(self, statement: str, values: Sequence[Any]) -> bool:
+        return self._db.execute(statement, values).rowcount > 0
 
-    def _put_agent(self, agent: StoredAgent) -> None:
-        insert_agent(self._db, agent)
-        self._mark_deleted("agents", agent)
-
-    def _put_user(self, user: StoredUser) -> None:
-        insert_user(self._db, user)
-        self._mark_deleted("users", user)
-
-    def _mark_deleted(self, table: str, account: StoredAgent | StoredUser) -> None:
+    def _put_account(
+        self,
+        table: str,
+        insert: Callable[[sqlite3.Connection, Any], object],
+        account: StoredAgent | StoredUser,
+    ) -> None:
+        insert(self._db, account)
         if account.deleted:
             self._db.execute(f"UPDATE {table} SET deleted = 1 WHERE id = ?", (account.id,))
 
@@ -208,25 +205,22 @@ class Loader:
             (session.last_memory_message_id, session.id),
         )
 
-    def _put_message(self, message: Message) -> None:
-        self._db.execute(INSERT_MESSAGE, MESSAGES.values(message))
-
     # -- memory ------------------------------------------------------------------------------
 
     def _put_policy(self, policy: Policy) -> None:
-        scope_id = scopes.make_number(self._db, policy.home)
+        scope_id = self._number_of(policy.home)
         put_policy(self._db, policy, scope_id)
         scopes.touch(self._db, scope_id, to_ms(policy.updated_at) or 0)
 
     def _put_text(self, text: Consolidation) -> None:
-        scope_id = scopes.make_number(self._db, text.home)
+        scope_id = self._number_of(text.home)
         # The document of a buffer without a text is replaced by that of the text.
         self._db.execute("DELETE FROM consolidations WHERE scope_id = ?", (scope_id,))
         put_text(self._db, text, scope_id)
         scopes.touch(self._db, scope_id, to_ms(text.updated_at) or 0)
 
     def _put_reflection(self, reflection: Reflection) -> None:
-        scope_id = scopes.make_number(self._db, reflection.home)
+        scope_id = self._number_of(reflection.home)
         insert_reflection(self._db, reflection, scope_id)
         if not reflection.absorbed:  # every buffer has a document
             self._db.execute(
@@ -239,23 +233,12 @@ class Loader:
         scopes.touch(self._db, scope_id, at, reflections=1, pending=pending)
 
     def _put_fact(self, fact: Fact) -> None:
-        scope_id = scopes.make_number(self._db, fact.home)
+        scope_id = self._number_of(fact.home)
         facts.insert_fact(self._db, fact, scope_id)
         scopes.touch(self._db, scope_id, to_ms(fact.changed_at), facts=1)
 
-    def _put_held(self, held: Held) -> None:
-        insert_held(self._db, held, scopes.make_number(self._db, held.home))
-
-    # -- what happened -----------------------------------------------------------------------
-
-    def _put_formation(self, formation: Formation) -> bool:
-        return insert_formation(self._db, formation)
-
-    def _put_usage(self, entry: UsageEntry) -> None:
-        self._db.execute(_INSERT_USAGE, _USAGE.values(entry))
-
     def _put_entry(self, entry: AuditEntry) -> None:
-        scope_id = None if entry.scope is None else scopes.make_number(self._db, entry.scope)
+        scope_id = None if entry.scope is None else self._number_of(entry.scope)
         log.add_entries(self._db, [(entry, scope_id)])
 
     def _put_version(self, version: StoredVersion) -> LoadResult:
@@ -268,7 +251,7 @@ class Loader:
         if stored and stored[-1].place > version.place:
             return LoadResult(status=LoadStatus.KEPT, detail="its target has another history here")
         if not self._dry_run:
-            scope_id = scopes.make_number(self._db, version.scope)
+            scope_id = self._number_of(version.scope)
             log.add_versions(self._db, [(version, scope_id)])
         return ADDED
 

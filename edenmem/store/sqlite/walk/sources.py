@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,14 +17,12 @@ from edenmem.models.backup import (
     StoredAgent,
     StoredMessage,
     StoredSession,
-    StoredUser,
     StoredVersion,
 )
 from edenmem.models.forgetting import Traces, whole_accounts
-from edenmem.models.formation import Formation, UsageEntry, calls_from
+from edenmem.models.formation import UsageEntry, calls_from
 from edenmem.models.host import Message
-from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
-from edenmem.models.records import HistoryEntry, StoredEntry
+from edenmem.models.memory import Consolidation
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import Row, to_ms
@@ -68,6 +65,10 @@ class Where:
         self.is_indexed = True
         return self.add(condition, *values)
 
+    def among(self, column: str, ids: Sequence[str] | None) -> Where:
+        """Limit a column to these IDs, unless they are None."""
+        return self if ids is None else self.find(f"{column} {AMONG}", json_array(ids))
+
 
 class Source(NamedTuple):
     """A kind of record in the file.
@@ -78,26 +79,36 @@ class Source(NamedTuple):
         order: The text columns of the order, compared by bytes.
         number: The column with the row number; None: the last column of the order.
         select: The columns to decode, the ID, and the agent.
-        narrow: Returns the conditions of a selection.
+        limit: Limits rows to the agents, scopes and traces of a selection.
         decode: Decodes a row. Raises one of `codec.UNREADABLE` for a damaged row.
         long: The places of long values in ``select``.
         classes: Conditions that split the rows into consecutive classes.
+        changed: The time of the last change; "" if `Selection.since` does not apply.
     """
 
     table: str
     order: tuple[str, ...]
     number: str | None
     select: str
-    narrow: Callable[[Selection], Where]
+    limit: Callable[[Where, Selection], object]
     decode: Callable[[sqlite3.Connection, Row], Any]
-    long: tuple[int, ...]
+    long: tuple[int, ...] = ()
     classes: tuple[str, ...] = ("1",)
     joined: str = ""
+    changed: str = ""
 
     @property
     def rows(self) -> str:
         """Return the tables that rows are found and counted in."""
         return f"{self.joined}{self.table}"
+
+    def narrow(self, wanted: Selection) -> Where:
+        """Return the conditions of a selection."""
+        where = Where()
+        self.limit(where, wanted)
+        if wanted.since is not None and self.changed:
+            where.add(f"{self.changed} >= ?", to_ms(wanted.since))
+        return where
 
 
 # -- narrowing -------------------------------------------------------------------------------------
@@ -129,46 +140,25 @@ def _names(scopes: Sequence[Scope]) -> str:
     return json.dumps([(scope.agent_id, scope.kind.value, scope.owner) for scope in scopes])
 
 
-def _agents(wanted: Selection) -> Where:
-    where = Where()
-    if wanted.agent_ids:
-        where.find(f"agents.id {AMONG}", json_array(wanted.agent_ids))
-    return where
+def _of_agents(column: str) -> Callable[[Where, Selection], object]:
+    return lambda where, wanted: where.among(column, wanted.agent_ids or None)
 
 
-def _users(wanted: Selection) -> Where:
-    where = Where()
-    if wanted.account_ids is not None:
-        where.find(f"users.id {AMONG}", json_array(wanted.account_ids))
-    return where
+def _limit_sessions(where: Where, wanted: Selection) -> None:
+    _of_members(where, "s.id", wanted)
+    where.among("s.id", None if wanted.traces is None else wanted.traces.own)
 
 
-def _sessions(wanted: Selection) -> Where:
-    where = _of_members("s.id", wanted)
-    if wanted.since is not None:
-        where.add("coalesce(s.last_activity, s.created_at, -1) >= ?", to_ms(wanted.since))
-    if wanted.traces is not None:
-        where.find(f"s.id {AMONG}", json_array(wanted.traces.own))
-    return where
-
-
-def _messages(wanted: Selection) -> Where:
-    where = _of_members("m.session_id", wanted)
-    if wanted.since is not None:
-        where.add("m.created_at >= ?", to_ms(wanted.since))
+def _limit_messages(where: Where, wanted: Selection) -> None:
+    _of_members(where, "m.session_id", wanted)
     if wanted.traces is not None:
         where.find(
             f"(m.session_id {AMONG} OR (m.session_id {AMONG} AND {BY_SUBJECT}))",
-            json_array(wanted.traces.own),
-            json_array(wanted.traces.shared),
-            json_array(wanted.traces.accounts),
-            json_array(wanted.traces.messages),
+            *_subject(wanted.traces),
         )
-    return where
 
 
-def _of_members(column: str, wanted: Selection) -> Where:
-    where = Where()
+def _of_members(where: Where, column: str, wanted: Selection) -> None:
     for role, ids in (("agent", wanted.agent_ids), ("user", wanted.member_ids)):
         if ids:
             where.find(
@@ -176,125 +166,72 @@ def _of_members(column: str, wanted: Selection) -> Where:
                 f" WHERE x.role = '{role}' AND x.member_id {AMONG})",
                 json_array(ids),
             )
-    return where
 
 
-def _policies(wanted: Selection) -> Where:
-    where = _of_traced_scopes("s.scope_id", wanted).add("p.scope_id = s.scope_id")
-    if wanted.since is not None:
-        where.add("p.updated_at >= ?", to_ms(wanted.since))
-    return where
+def _subject(traces: Traces) -> Iterable[str]:
+    return map(json_array, (traces.own, traces.shared, traces.accounts, traces.messages))
 
 
-def _consolidations(wanted: Selection) -> Where:
-    where = _of_traced_scopes("c.scope_id", wanted)
-    if wanted.since is not None:
-        where.add("c.updated_at >= ?", to_ms(wanted.since))
-    return where
-
-
-def _reflections(wanted: Selection) -> Where:
-    where = _of_scopes("r.scope_id", wanted)
-    if wanted.since is not None:
-        where.add(
-            "max(r.formed_at, coalesce(r.updated_at, 0), coalesce(r.absorbed_at, 0)) >= ?",
-            to_ms(wanted.since),
-        )
-    if wanted.traces is not None:
-        _add_traces(where, "reflections", "r.reflection_no", wanted.traces, ())
-    return where
-
-
-def _held(wanted: Selection) -> Where:
-    where = _of_scopes("e.scope_id", wanted)
-    if wanted.since is not None:
-        where.add("e.held_at >= ?", to_ms(wanted.since))
-    if (traces := wanted.traces) is not None:
-        _add_traces(where, "held", "e.held_no", traces, traces.held)
-    return where
-
-
-def _facts(wanted: Selection) -> Where:
-    where = _of_scopes("f.scope_id", wanted)
-    if wanted.since is not None:
-        where.add("f.changed_at >= ?", to_ms(wanted.since))
-    if wanted.traces is not None:
-        _add_traces(where, "facts", "f.fact_no", wanted.traces, wanted.traces.facts)
-    return where
-
-
-def _of_scopes(column: str, wanted: Selection) -> Where:
-    """Limit rows to the selected scopes, by agent, kind or owner."""
-    where = Where()
-    if wanted.agent_ids:
-        where.find(f"o.agent_id {AMONG}", json_array(wanted.agent_ids))
-    if wanted.kinds:
-        where.find(f"o.kind {AMONG}", json_array(kind.value for kind in wanted.kinds))
-    if wanted.user_ids is not None:
-        where.find("o.owner <> '' AND o.kind = ?", ScopeKind.USER.value)
-        where.find(f"o.owner {AMONG}", json_array(wanted.user_ids))
-    if where.is_indexed:
-        where.text = f"{column} IN (SELECT o.scope_id FROM scopes o WHERE {where.text})"
-    return where
-
-
-def _of_traced_scopes(column: str, wanted: Selection) -> Where:
-    where = _of_scopes(column, wanted)
-    if wanted.traces is not None:
-        where.find(f"{column} IN ({_NAMED})", _names(wanted.traces.scopes))
-    return where
-
-
-def _add_traces(where: Where, table: str, number: str, traces: Traces, ids: Sequence[str]) -> None:
-    """Limit rows to the scopes of the traces, to memory from their sources, and to these IDs."""
-    column = number.partition(".")[2]
-    where.find(
-        f"{number} IN (SELECT t.{column} FROM {table} t WHERE t.scope_id IN ({_NAMED})"
-        f" UNION SELECT t.{column} FROM {table} t WHERE t.session_id {AMONG}"
-        f" UNION SELECT t.{column} FROM {table} t WHERE t.id {AMONG})",
-        _names(traces.scopes),
-        json_array(traces.sources),
-        json_array(ids),
-    )
-
-
-def _formations(wanted: Selection) -> Where:
-    where = _of_agents("formations.agent_id", wanted)
-    if wanted.since is not None:
-        where.add("formations.updated_at >= ?", to_ms(wanted.since))
+def _limit_formations(where: Where, wanted: Selection) -> None:
+    where.among("formations.agent_id", wanted.agent_ids or None)
     if (traces := wanted.traces) is not None:
         if traces.agent_id is not None:
             where.add("formations.agent_id = ?", traces.agent_id)
         where.find(
             f"(formations.session_id {AMONG}"
             f" OR (formations.session_id {AMONG} AND {FROM_SUBJECT}))",
-            json_array(traces.own),
-            json_array(traces.shared),
-            json_array(traces.accounts),
-            json_array(traces.messages),
+            *_subject(traces),
         )
-    return where
 
 
-def _usage(wanted: Selection) -> Where:
-    where = _of_agents("u.agent_id", wanted)
-    if wanted.since is not None:
-        where.add("u.at >= ?", to_ms(wanted.since))
-    return where
+def _of_scopes(column: str) -> Callable[[Where, Selection], object]:
+    """Limit rows to the selected scopes, by agent, kind or owner, and to those of traces."""
+
+    def limit(where: Where, wanted: Selection) -> None:
+        _limit_scopes(where, column, wanted)
+        if wanted.traces is not None:
+            where.find(f"{column} IN ({_NAMED})", _names(wanted.traces.scopes))
+
+    return limit
 
 
-def _of_agents(column: str, wanted: Selection) -> Where:
-    where = Where()
-    if wanted.agent_ids:
-        where.find(f"{column} {AMONG}", json_array(wanted.agent_ids))
-    return where
+def _limit_scopes(where: Where, column: str, wanted: Selection) -> None:
+    owned = Where().among("o.agent_id", wanted.agent_ids or None)
+    owned.among("o.kind", [kind.value for kind in wanted.kinds] or None)
+    if wanted.user_ids is not None:
+        owned.find("o.owner <> '' AND o.kind = ?", ScopeKind.USER.value)
+        owned.among("o.owner", wanted.user_ids)
+    if owned.is_indexed:
+        select = f"SELECT o.scope_id FROM scopes o WHERE {owned.text}"
+        where.find(f"{column} IN ({select})", *owned.values)
 
 
-def _audit(wanted: Selection) -> Where:
-    of_scopes = wanted.kinds or wanted.user_ids is not None
-    where = _of_scopes("a.scope_id", wanted) if of_scopes else _of_agents("a.agent_id", wanted)
-    if wanted.since is not None:
-        where.add("a.at >= ?", to_ms(wanted.since))
+def _of_memory(
+    table: str, column: str, number: str, ids: Callable[[Traces], tuple[str, ...]] = lambda _: ()
+) -> Callable[[Where, Selection], object]:
+    """Limit rows to selected scopes; of traces, also to those from their sources, or with IDs."""
+
+    def limit(where: Where, wanted: Selection) -> None:
+        _limit_scopes(where, column, wanted)
+        if (traces := wanted.traces) is not None:
+            name = number.partition(".")[2]
+            rows = f"SELECT t.{name} FROM {table} t WHERE"
+            where.find(
+                f"{number} IN ({rows} t.scope_id IN ({_NAMED})"
+                f" UNION {rows} t.session_id {AMONG} UNION {rows} t.id {AMONG})",
+                _names(traces.scopes),
+                json_array(traces.sources),
+                json_array(ids(traces)),
+            )
+
+    return limit
+
+
+def _limit_audit(where: Where, wanted: Selection) -> None:
+    if wanted.kinds or wanted.user_ids is not None:
+        _limit_scopes(where, "a.scope_id", wanted)
+    else:
+        where.among("a.agent_id", wanted.agent_ids or None)
     if wanted.traces is not None:  # entries of accounts have no scope
         where.find(
             f"(a.scope_id IN ({_NAMED}) OR ({OF_ACCOUNTS}) OR ({OF_FACTS}))",
@@ -302,23 +239,26 @@ def _audit(wanted: Selection) -> Where:
             json_array(whole_accounts(wanted.traces)),
             json_array(wanted.traces.facts),
         )
-    return where
 
 
-def _history(wanted: Selection) -> Where:
-    """Limit versions. Time is ignored: the place of a version depends on earlier ones."""
-    where = _of_scopes("h.scope_id", wanted)
+def _limit_history(where: Where, wanted: Selection) -> None:
+    _limit_scopes(where, "h.scope_id", wanted)
     if wanted.traces is not None:
         where.find(
             f"(h.scope_id IN ({_NAMED}) OR ({OF_FACTS}))",
             _names(wanted.traces.scopes),
             json_array(wanted.traces.facts),
         )
-    return where
 
 
-def _never_changed(wanted: Selection) -> Where:
-    return _of_traced_scopes("f.scope_id", wanted).add(
+def _limit_policies(where: Where, wanted: Selection) -> None:
+    _of_scopes("s.scope_id")(where, wanted)
+    where.add("p.scope_id = s.scope_id")
+
+
+def _limit_unchanged(where: Where, wanted: Selection) -> None:
+    _of_scopes("f.scope_id")(where, wanted)
+    where.add(
         "NOT EXISTS (SELECT 1 FROM history h WHERE h.target_id = f.id AND h.target_type = 'fact')"
     )
 
@@ -342,10 +282,6 @@ def _agent(connection: sqlite3.Connection, row: Row) -> StoredAgent:
     return StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[AGENTS.end]))
 
 
-def _user(connection: sqlite3.Connection, row: Row) -> StoredUser:
-    return stored_user_from(row)
-
-
 def _session(connection: sqlite3.Connection, row: Row) -> StoredSession:
     fields = msgspec.structs.asdict(session_from(connection, row))
     return StoredSession(**fields, last_memory_message_id=row[SESSIONS.end])
@@ -353,16 +289,9 @@ def _session(connection: sqlite3.Connection, row: Row) -> StoredSession:
 
 def _message(connection: sqlite3.Connection, row: Row) -> Message:
     message = message_from(row)
-    return (
-        StoredMessage(**msgspec.structs.asdict(message), forgotten=True)
-        if row[MESSAGES.end]
-        else message
-    )
-
-
-def _policy(connection: sqlite3.Connection, row: Row) -> Policy:
-    _check_scope(*row[:3])
-    return codec.policy_from(row)
+    if not row[MESSAGES.end]:
+        return message
+    return StoredMessage(**msgspec.structs.asdict(message), forgotten=True)
 
 
 def _consolidation(connection: sqlite3.Connection, row: Row) -> Consolidation:
@@ -371,35 +300,7 @@ def _consolidation(connection: sqlite3.Connection, row: Row) -> Consolidation:
         " WHERE c.id = ? AND r.absorbed = 0 ORDER BY r.formed_at, r.place, r.id",
         (row[3],),
     )
-    found = codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
-    _check_ids(found.absorbed_ids)
-    _check_scope(*row[:3])
-    return found
-
-
-def _reflection(connection: sqlite3.Connection, row: Row) -> Reflection:
-    found = codec.reflection_from(row)
-    _check_ids((*found.source_message_ids, *found.propagated_from, *found.related_users))
-    _check_scope(*row[:3])
-    return found
-
-
-def _fact(connection: sqlite3.Connection, row: Row) -> Fact:
-    fact = codec.fact_from(row)
-    _check_ids((*fact.source_message_ids, *fact.related_users))
-    _check_scope(*row[:3])
-    return fact
-
-
-def _held_item(connection: sqlite3.Connection, row: Row) -> Held:
-    found = codec.held_from(row)
-    _check_ids(found.source_message_ids)
-    _check_scope(*row[:3])
-    return found
-
-
-def _formation(connection: sqlite3.Connection, row: Row) -> Formation:
-    return formation_from(connection, row)
+    return codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
 
 
 def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
@@ -413,29 +314,8 @@ def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
     )
 
 
-def _audit_entry(connection: sqlite3.Connection, row: Row) -> StoredEntry:
-    return stored_entry_from(row)
-
-
-def _version(connection: sqlite3.Connection, row: Row) -> HistoryEntry:
-    entry = history_from(row)
-    _check_ids(entry.absorbed_ids)
-    return entry
-
-
 def _only_version(connection: sqlite3.Connection, row: Row) -> StoredVersion:
-    return place_version(only_version(connection, _fact(connection, row)), 0)
-
-
-@lru_cache(maxsize=1024)
-def _check_scope(kind: str, agent_id: str, owner: str) -> None:
-    """Raise an error for fields without an owner."""
-    codec.scope_of(kind, agent_id, owner)
-
-
-def _check_ids(ids: tuple[Any, ...]) -> None:
-    if ids and not all(isinstance(each, str) for each in ids):
-        raise ValueError("list of IDs has an invalid item")
+    return place_version(only_version(connection, codec.fact_from(row)), 0)
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -447,7 +327,7 @@ SOURCES: dict[RecordKind, Source] = {
         order=("agents.id",),
         number=None,
         select=codec.select_more(AGENT, "deleted", "id", "''"),
-        narrow=_agents,
+        limit=_of_agents("agents.id"),
         decode=_agent,
         long=AGENTS.places("persona"),
     ),
@@ -456,18 +336,17 @@ SOURCES: dict[RecordKind, Source] = {
         order=("users.id",),
         number=None,
         select=codec.select_more(STORED_USER, "id", "''"),
-        narrow=_users,
-        decode=_user,
-        long=(),
+        limit=lambda where, wanted: where.among("users.id", wanted.account_ids),
+        decode=lambda _, row: stored_user_from(row),
     ),
     RecordKind.SESSION: Source(
         table="sessions s",
         order=("s.id",),
         number=None,
         select=codec.select_more(SESSION, "last_memory_message_id", "id", "''"),
-        narrow=_sessions,
+        limit=_limit_sessions,
         decode=_session,
-        long=(),
+        changed="coalesce(s.last_activity, s.created_at, -1)",
     ),
     RecordKind.MESSAGE: Source(
         table="messages m",
@@ -476,8 +355,9 @@ SOURCES: dict[RecordKind, Source] = {
         select=codec.select_more(
             MESSAGE, "m.id IN (SELECT id FROM forgotten_messages)", "m.id", "''"
         ),
-        narrow=_messages,
+        limit=_limit_messages,
         decode=_message,
+        changed="m.created_at",
         long=MESSAGES.places("content", "tool_calls"),
     ),
     RecordKind.POLICY: Source(
@@ -486,8 +366,9 @@ SOURCES: dict[RecordKind, Source] = {
         order=("s.agent_id", "s.kind", "s.owner"),
         number="p.scope_id",
         select=codec.select_more(codec.POLICY, "p.id", "s.agent_id"),
-        narrow=_policies,
-        decode=_policy,
+        limit=_limit_policies,
+        decode=lambda _, row: codec.policy_from(row),
+        changed="p.updated_at",
         long=codec.POLICIES.places("memory_instructions", "consolidation_instructions"),
     ),
     RecordKind.CONSOLIDATION: Source(
@@ -495,7 +376,8 @@ SOURCES: dict[RecordKind, Source] = {
         order=("c.id",),
         number="c.scope_id",
         select=codec.select_more(codec.CONSOLIDATION, "c.id", "s.agent_id"),
-        narrow=_consolidations,
+        limit=_of_scopes("c.scope_id"),
+        changed="c.updated_at",
         decode=_consolidation,
         long=codec.TEXTS.places("consolidated_content"),
     ),
@@ -504,8 +386,9 @@ SOURCES: dict[RecordKind, Source] = {
         order=("r.id",),
         number="r.reflection_no",
         select=codec.select_more(codec.REFLECTION, "r.id", "s.agent_id"),
-        narrow=_reflections,
-        decode=_reflection,
+        limit=_of_memory("reflections", "r.scope_id", "r.reflection_no"),
+        changed="max(r.formed_at, coalesce(r.updated_at, 0), coalesce(r.absorbed_at, 0))",
+        decode=lambda _, row: codec.reflection_from(row),
         long=codec.REFLECTIONS.places("content"),
     ),
     RecordKind.FACT: Source(
@@ -513,8 +396,9 @@ SOURCES: dict[RecordKind, Source] = {
         order=("f.id",),
         number="f.fact_no",
         select=codec.select_more(codec.FACT, "f.id", "s.agent_id"),
-        narrow=_facts,
-        decode=_fact,
+        limit=_of_memory("facts", "f.scope_id", "f.fact_no", lambda traces: traces.facts),
+        changed="f.changed_at",
+        decode=lambda _, row: codec.fact_from(row),
         long=codec.FACTS.places("content", "previous_content", "quote"),
     ),
     RecordKind.HELD: Source(
@@ -522,8 +406,9 @@ SOURCES: dict[RecordKind, Source] = {
         order=("e.id",),
         number="e.held_no",
         select=codec.select_more(codec.HELD, "e.id", "s.agent_id"),
-        narrow=_held,
-        decode=_held_item,
+        limit=_of_memory("held", "e.scope_id", "e.held_no", lambda traces: traces.held),
+        changed="e.held_at",
+        decode=lambda _, row: codec.held_from(row),
         long=codec.HELD_ITEMS.places("content", "quote", "reasons"),
     ),
     RecordKind.FORMATION: Source(
@@ -531,8 +416,9 @@ SOURCES: dict[RecordKind, Source] = {
         order=("formations.id",),
         number=None,
         select=f"SELECT {COLUMNS}, changes, id, agent_id FROM formations",
-        narrow=_formations,
-        decode=_formation,
+        limit=_limit_formations,
+        changed="formations.updated_at",
+        decode=formation_from,
         long=(13, 14, 15, 16, 19),
     ),
     RecordKind.USAGE: Source(
@@ -541,7 +427,8 @@ SOURCES: dict[RecordKind, Source] = {
         number=None,
         select="SELECT u.id, u.at, u.agent_id, u.work, u.calls, u.id, u.agent_id"
         " FROM usage_entries u",
-        narrow=_usage,
+        limit=_of_agents("u.agent_id"),
+        changed="u.at",
         decode=_usage_entry,
         long=(4,),
     ),
@@ -550,8 +437,9 @@ SOURCES: dict[RecordKind, Source] = {
         order=("a.id",),
         number="a.audit_no",
         select=codec.select_more(STORED, "a.id", "a.agent_id"),
-        narrow=_audit,
-        decode=_audit_entry,
+        limit=_limit_audit,
+        changed="a.at",
+        decode=lambda _, row: stored_entry_from(row),
         long=ENTRIES.places("before", "after"),
     ),
     RecordKind.HISTORY: Source(
@@ -559,8 +447,8 @@ SOURCES: dict[RecordKind, Source] = {
         order=("h.target_id",),
         number="h.history_no",
         select=codec.select_more(HISTORY, "h.id", "s.agent_id"),
-        narrow=_history,
-        decode=_version,
+        limit=_limit_history,  # the place of a version depends on earlier ones, of any time
+        decode=lambda _, row: history_from(row),
         long=VERSIONS.places("content", "snapshot"),
         classes=(
             "h.target_type = 'consolidation'",
@@ -575,4 +463,4 @@ FACTS_WITH_VECTORS = SOURCES[RecordKind.FACT]._replace(
 )
 
 #: The single version of each fact without history.
-UNWRITTEN = SOURCES[RecordKind.FACT]._replace(narrow=_never_changed, decode=_only_version)
+UNWRITTEN = SOURCES[RecordKind.FACT]._replace(limit=_limit_unchanged, decode=_only_version)

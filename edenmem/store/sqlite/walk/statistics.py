@@ -13,7 +13,7 @@ from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import ScopeKind
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
+from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, MemoryCounts
 from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import EVER, day_of, time, to_ms
 from edenmem.store.sqlite.core.part import Part
@@ -33,32 +33,53 @@ _COUNTED = {
 class Statistics(Part):
     """See `edenmem.store.protocol.statistics.Statistics`."""
 
-    def count_by_day(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> Sequence[FormedOnDay]:
-        counts: dict[str, dict[str, int]] = {}
+    def counts(self, *, agent_id: str | None = None, since: datetime | None = None) -> MemoryCounts:
+        days: dict[str, dict[str, int]] = {}
         first = EVER if since is None else to_ms(since)
-        for name, kind in (("facts", RecordKind.FACT), ("reflections", RecordKind.REFLECTION)):
-            dated_at = "coalesce(said_at, formed_at)"
-            rows, values = _rows_of(kind, agent_id, f"{dated_at} >= ?", first)
-            day = day_of(dated_at)
-            found = self._fetch(f"SELECT {day} AS day, count(*) {rows} GROUP BY day", values)
-            for day, count in found:
-                counts.setdefault(day, {})[name] = count
-        return [FormedOnDay(day=day, **counts[day]) for day in sorted(counts)]
-
-    def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
-        rows = self._fetch(
-            "SELECT kind, sum(facts), sum(reflections), sum(pending) FROM scopes"
-            " WHERE ?1 IS NULL OR agent_id = ?1 GROUP BY kind",
-            (agent_id,),
+        dated_at = "coalesce(said_at, formed_at)"
+        day = day_of(dated_at)
+        with self._db.reading() as connection:
+            for name, kind in (("facts", RecordKind.FACT), ("reflections", RecordKind.REFLECTION)):
+                rows, values = _rows_of(kind, agent_id, f"{dated_at} >= ?", first)
+                for found, count in connection.execute(
+                    f"SELECT {day} AS day, count(*) {rows} GROUP BY day", values
+                ):
+                    days.setdefault(found, {})[name] = count
+            by_kind = {
+                kind: numbers
+                for kind, *numbers in connection.execute(
+                    "SELECT kind, sum(facts), sum(reflections), sum(pending) FROM scopes"
+                    " WHERE ?1 IS NULL OR agent_id = ?1 GROUP BY kind",
+                    (agent_id,),
+                )
+            }
+            rows, values = _rows_of(RecordKind.FACT, agent_id)
+            use = connection.execute(
+                "SELECT count(*), total(f.access_count = 0), total(f.access_count),"
+                f" total(f.unconfirmed > '') {rows}",
+                values,
+            ).fetchone()
+            repeated = connection.execute(
+                "SELECT total(n) FROM"
+                f" (SELECT count(*) AS n {rows} GROUP BY s.agent_id, f.hash HAVING n > 1)",
+                values,
+            ).fetchone()
+        facts, never, accesses, unconfirmed, twice = map(int, (*use, *repeated))
+        return MemoryCounts(
+            days=tuple(FormedOnDay(day=day, **days[day]) for day in sorted(days)),
+            kinds=tuple(
+                KindCount(kind=kind, facts=facts, reflections=reflections, pending=pending)
+                for kind in ScopeKind
+                for facts, reflections, pending in (by_kind.get(kind, (0, 0, 0)),)
+            ),
+            use=FactUse(
+                facts=facts,
+                never=never,
+                accesses=accesses,
+                repeated=twice,
+                unconfirmed=unconfirmed,
+            ),
         )
-        found = {kind: numbers for kind, *numbers in rows}
-        return [
-            KindCount(kind=kind, facts=facts, reflections=reflections, pending=pending)
-            for kind in ScopeKind
-            for facts, reflections, pending in (found.get(kind, (0, 0, 0)),)
-        ]
 
     def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
         rows, values = _rows_of(RecordKind.REFLECTION, agent_id, "r.absorbed = 0")
@@ -74,27 +95,6 @@ class Statistics(Part):
             )
             for kind, agent, owner, pending, oldest in found
         ]
-
-    def fact_use(self, *, agent_id: str | None = None) -> FactUse:
-        rows, values = _rows_of(RecordKind.FACT, agent_id)
-        with self._db.reading() as connection:
-            facts, never, accesses, unconfirmed = connection.execute(
-                "SELECT count(*), total(f.access_count = 0), total(f.access_count),"
-                f" total(f.unconfirmed > '') {rows}",
-                values,
-            ).fetchone()
-            (repeated,) = connection.execute(
-                "SELECT total(n) FROM"
-                f" (SELECT count(*) AS n {rows} GROUP BY s.agent_id, f.hash HAVING n > 1)",
-                values,
-            ).fetchone()
-        return FactUse(
-            facts=facts,
-            never=int(never),
-            accesses=int(accesses),
-            repeated=int(repeated),
-            unconfirmed=int(unconfirmed),
-        )
 
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None
