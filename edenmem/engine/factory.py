@@ -14,7 +14,7 @@ from edenmem.embed import embedder_hint
 from edenmem.errors import ConfigError
 from edenmem.llm import LLM_HINT
 from edenmem.rerank import RERANKER_HINT
-from edenmem.settings.paths import sqlite_path, user_cache_folder, user_data_folder
+from edenmem.settings.paths import sqlite_path, stage_folder, user_cache_folder, user_data_folder
 
 if TYPE_CHECKING:
     from edenmem.embed.e5 import E5Files
@@ -322,7 +322,7 @@ def _open_stage(source: V1Source, options: V1Options, store: Store | None) -> Sq
 
     if store is None:
         return SqliteV1Stage()
-    folder = user_cache_folder() / "migration"
+    folder = stage_folder()
     for file in folder.glob("*.stage"):
         if time.time() - file.stat().st_mtime > _OLD_STAGE * 86_400:
             file.unlink(missing_ok=True)

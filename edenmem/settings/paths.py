@@ -32,6 +32,11 @@ def user_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return _user_folder("XDG_CACHE_HOME", ".cache", "user_cache_path", environ)
 
 
+def stage_folder() -> Path:
+    """Return the folder with what interrupted migrations have read of v1."""
+    return user_cache_folder() / "migration"
+
+
 def _user_folder(variable: str, default: str, function: str, environ: Mapping[str, str]) -> Path:
     # Importing platformdirs takes a tenth of a command's time; on Linux two lines replace it.
     if sys.platform == "linux" and environ.get("HOME"):

@@ -86,7 +86,8 @@ def check(dirt: str) -> Callable[[Callable[[list[V1Item]], None]], None]:
 
 @check("ids as strings")
 def _(items: list[V1Item]) -> None:
-    assert "user_id is text" in problems(items, "ids as strings", Kind.ID_AS_TEXT)[0].detail
+    told = [each.detail for each in problems(items, "ids as strings", Kind.ID_AS_TEXT)]
+    assert "user_id is text, not an ID" in told
     assert text(items, "ids as strings").user_id == str(TOMAS)
     assert pending(items, TOMAS)[0] == "Send Tomas the total first."
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from pathlib import Path
 
@@ -106,15 +105,6 @@ def test_bson_nested_too_deeply_is_bad_and_the_rest_is_moved(tmp_path: Path) -> 
         str(oid(101)): Outcome.BAD,
         str(oid(102)): Outcome.LEFT_BEHIND,
     }
-
-
-@pytest.mark.parametrize("metadata", [b"[" * 200_000, b" " * 4_000_000, b"\x1f\x8bnone", b"5"])
-def test_metadata_are_read_with_measure(tmp_path: Path, metadata: bytes) -> None:
-    (tmp_path / "strange.bson").write_bytes(b"")
-    (tmp_path / "strange.metadata.json.gz").write_bytes(gzip.compress(metadata, mtime=0))
-    fine = bson.encode({"_id": oid(102), "agent_id": MIRA, "memory_type": "fact", "content": "x"})
-    (tmp_path / "memory_sessions.bson").write_bytes(fine)
-    assert len(items_of(tmp_path)) == 1
 
 
 def test_a_link_to_nothing_is_no_empty_collection(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from edenmem.store.v1.live import LiveSource
 from edenmem.store.v1.source import open_source
 from tests.support.v1_files import Database, load_into_mongo, write_dump, write_ejson
 from tests.support.v1_plans import items_of, plan_of
-from tests.support.v1_world import EXAMPLE, LENA, memory, user_text, world
+from tests.support.v1_world import EXAMPLE, memory, world
 
 
 def intact() -> Database:
@@ -133,12 +133,6 @@ class TestFiles:
         path.write_text('{"_id": 1}\n{"_id": 2, "memory_type": "fact"}\n')
         assert [item.outcome for item in items_of(path)] == [Outcome.BAD] * 2
 
-    def test_the_metadata_name_a_collection(self, tmp_path: Path, expected: list[V1Item]) -> None:
-        inside = write_dump(tmp_path, intact()) / "eden"
-        for path in inside.glob("memory_user.*"):
-            path.rename(path.with_name(path.name.replace("memory_user", "mem%24user")))
-        assert items_of(tmp_path) == expected
-
     def test_a_damaged_gzip_is_read_as_far_as_it_goes(self, tmp_path: Path) -> None:
         inside = write_dump(tmp_path, intact(), gz=True) / "eden"
         path = inside / "memory_sessions.bson.gz"
@@ -242,19 +236,6 @@ class TestLive:
         assert set(listener.sent) <= _READING
         assert {"find", "count", "listCollections"} <= set(listener.sent)
         assert before == {name: list(live[name].find()) for name in live.list_collection_names()}
-
-    def test_long_texts_come_a_few_at_a_time(self, secantus_uri: str) -> None:
-        """A batch is limited by its bytes, so that memory does not grow with the texts."""
-        name, listener = f"v1_{new_id()}", _Commands()
-        with MongoClient[Any](secantus_uri, event_listeners=[listener]) as client:
-            texts = [user_text(number, LENA, "x" * 1_000_000) for number in range(9)]
-            client[name].memory_user.insert_many(texts)
-            try:
-                source = LiveSource(secantus_uri, StoreSettings(), database=name, client=client)
-                assert sum(1 for _ in source.documents(str)) == 9
-            finally:
-                client.drop_database(name)
-        assert listener.sent.count("getMore") >= 2
 
     def test_a_database_without_v1(self, secantus_uri: str) -> None:
         with pytest.raises(InputError, match="no v1 memory"):

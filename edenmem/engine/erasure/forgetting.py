@@ -54,6 +54,7 @@ from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageErr
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
 from edenmem.models.ids import derived_id
 from edenmem.models.records import AuditEntry
+from edenmem.settings.paths import stage_folder
 from edenmem.store.protocol.store import batched
 from edenmem.text import clean, word_count
 
@@ -305,6 +306,8 @@ class Forgetter:
 
     def _begin(self, plan: ForgetPlan, messages: bool) -> Forgetting:
         """Record the start, with the blocks of later writes."""
+        for stage in stage_folder().glob("*.stage"):
+            stage.unlink(missing_ok=True)  # v1 memory that an interrupted migration has read
         subject, traces = plan.subject, plan.traces
         parents = (one.id for one in trace_reflections(self._store, traces))
         blocked = {

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -39,9 +39,7 @@ from edenmem.models.v1 import (
 )
 from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.store.sqlite.v1.staging import SqliteV1Stage, TargetRow
-
-if TYPE_CHECKING:
-    from edenmem.store.v1.source import V1Source
+from edenmem.store.v1.source import V1Source
 
 _NAMED = 5
 

@@ -61,9 +61,27 @@ class DamageTally:
         if len(tally.places) < _NAMED:
             tally.places.append(place)
 
-    def add(self, damage: V1Damage) -> None:
-        """Add damage of a whole file or collection."""
-        self._found.append(damage)
+    def add(
+        self,
+        kind: Kind,
+        where: str,
+        collection: str,
+        detail: str,
+        places: tuple[str, ...] = (),
+        *,
+        bytes: int | None = None,
+    ) -> None:
+        """Add damage of a whole file; ``detail`` goes on after its name."""
+        self._found.append(
+            V1Damage(
+                kind=kind,
+                where=where,
+                collection=collection,
+                bytes=bytes,
+                places=places,
+                detail=f"{where} {detail}",
+            )
+        )
 
     def damage(self) -> tuple[V1Damage, ...]:
         """Return all damage, by file or collection."""
@@ -89,41 +107,15 @@ def _summarize(where: str, kind: Kind, tally: _Tally) -> V1Damage:
     )
 
 
-def ends(where: str, collection: str, damage: Damage, documents: int) -> V1Damage:
-    """Return the damage of a file at which reading ended, after some documents."""
+def describe_end(damage: Damage, documents: int) -> tuple[Kind, str]:
+    """Describe the damage of a file at which reading ended, after some documents."""
     how = damage.problem
     if damage.missing:
         how = f"{damage.missing:,} bytes of the last document are missing"
     verb = "ends early" if damage.is_cut else "is damaged"
     read = "1 document was read" if documents == 1 else f"{documents:,} documents were read"
-    return V1Damage(
-        kind=Kind.ENDS_EARLY if damage.is_cut else Kind.UNREADABLE,
-        where=where,
-        collection=collection,
-        bytes=damage.missing or None,
-        places=(damage.place,),
-        detail=f"{where} {verb} at {damage.place}: {how}; {read} before it, and nothing after it",
-    )
-
-
-def empty(where: str, collection: str) -> V1Damage:
-    """Return the damage of an empty file."""
-    return V1Damage(
-        kind=Kind.EMPTY,
-        where=where,
-        collection=collection,
-        detail=f"{where} is empty; an unknown number of documents is missing",
-    )
-
-
-def no_data(where: str, collection: str) -> V1Damage:
-    """Return the damage of metadata without its collection's documents."""
-    return V1Damage(
-        kind=Kind.NO_DATA,
-        where=where,
-        collection=collection,
-        detail=f"{where} describes {collection}, but its documents are missing",
-    )
+    kind = Kind.ENDS_EARLY if damage.is_cut else Kind.UNREADABLE
+    return kind, f"{verb} at {damage.place}: {how}; {read} before it, and nothing after it"
 
 
 def repeated_ids(collection: str, documents: int, ids: Sequence[str]) -> V1Damage:

@@ -37,6 +37,8 @@ _OLDER = {
     "facts": "relevant_facts",
     "fully_formed_memory": "fully_formed_memory_shard",
 }
+#: Lists of memories.
+_LISTS = ("unabsorbed_memory_ids", "unabsorbed_directive_ids", "facts", "relevant_facts")
 _KNOWN = {
     MEMORIES: frozenset(
         _COMMON
@@ -138,10 +140,12 @@ def _damage(document: V1Document | V1Account | None, notes: Notes) -> V1DamageKi
 
 
 def _extra(collection: str, raw: Raw, notes: Notes, *more: str) -> str:
+    """Return unknown fields, fields to keep, and entries of lists of memories that are no IDs."""
+    left = {name: found for name, found in notes.left.items() if name in _LISTS}
     names = raw.keys() - _KNOWN[collection]
-    if not names and not more:
+    if not names and not more and not left:
         return ""
-    chosen = {name: raw[name] for name in sorted({*names, *more})}
+    chosen = {name: raw[name] for name in sorted({*names, *more})} | left
     options = json_util.RELAXED_JSON_OPTIONS
     text = json_util.dumps(chosen, json_options=options, ensure_ascii=False)
     return values.readable(text, "an unknown field", notes)
@@ -196,6 +200,7 @@ def _memory(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V
 def _user_text(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1UserText:
     created, updated = _times(raw, document_id, notes)
     content, assembled, more = _texts(raw, notes)
+    pending = _list(raw, "unabsorbed_memory_ids", notes)
     user_id = values.owner(raw.get("user_id"), "user_id", notes)
     return V1UserText(
         id=document_id,
@@ -206,7 +211,7 @@ def _user_text(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -
         user_id=canonical(user_id) if user_id else "",
         content=content,
         assembled=assembled,
-        pending=_list(raw, "unabsorbed_memory_ids", notes),
+        pending=pending,
         last_updated_at=values.moment(raw.get("last_updated_at"), "last_updated_at", notes),
     )
 
@@ -214,6 +219,8 @@ def _user_text(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -
 def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1Shard:
     created, updated = _times(raw, document_id, notes)
     content, assembled, more = _texts(raw, notes)
+    pending = _list(raw, "unabsorbed_memory_ids", notes)
+    facts = _list(raw, "facts", notes)
     if not isinstance(raw.get("is_active"), bool):
         notes.add(Kind.WRONG_SHAPE, "is_active is not true or false: v1 took the shard as inactive")
     return V1Shard(
@@ -227,8 +234,8 @@ def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1
         active=raw.get("is_active") is True,
         content=content,
         assembled=assembled,
-        pending=_list(raw, "unabsorbed_memory_ids", notes),
-        facts=_list(raw, "facts", notes),
+        pending=pending,
+        facts=facts,
         last_updated_at=values.moment(raw.get("last_updated_at"), "last_updated_at", notes),
         max_facts=values.number(raw.get("max_facts_per_shard"), "max_facts_per_shard", notes),
         max_pending=values.number(

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 from edenmem.errors import InputError, NotFoundError
-from edenmem.models.v1 import MEMORIES, V1_COLLECTIONS, V1Damage, V1DamageKind, V1ProblemKind
+from edenmem.models.v1 import V1_COLLECTIONS, V1DamageKind
 from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.settings.paths import format_path
 from edenmem.store.v1 import bson_stream, damage, documents, folders, json_stream
-from edenmem.store.v1.damage import DamageTally
 from edenmem.store.v1.documents import Canonical
 from edenmem.store.v1.folders import V1File
-
-#: Maximum number of bytes of an unreadable document to keep.
-_KEPT = 64 * 1024
+from edenmem.store.v1.source import Found, V1Source
 
 
-class _Found(NamedTuple):
-    """A document ``raw``, the ``problem`` of one, or the damage at which the file ends."""
-
-    collection: str | None
-    place: str
-    raw: Mapping[str, Any] | None = None
-    invalid_utf8: bool = False
-    problem: str = ""
-    kept: bytes = b""
-    size: int = 0
-    damage: bson_stream.Damage | None = None
-
-
-class FileSource:
-    """v1 memory in a file, or in the files of a folder; a `V1Source`.
+class FileSource(V1Source):
+    """v1 memory in a file, or in the files of a folder.
 
     Args:
         path: The file or folder.
@@ -47,19 +31,17 @@ class FileSource:
     """
 
     def __init__(self, path: Path, *, database: str = "", patterns: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.location = format_path(path)
         if not path.exists():
-            raise NotFoundError(f"no such file or folder: {format_path(path)}")
+            raise NotFoundError(f"no such file or folder: {self.location}")
         self._path = path
         choose = folders.choose_files if path.is_dir() else folders.choose_file
-        chosen = choose(path, database=database, patterns=patterns)
-        self._files = chosen.files
-        self._without_data = chosen.without_data
-        self._damage = DamageTally()
-
-    @property
-    def location(self) -> str:
-        """Return the file or folder."""
-        return format_path(self._path)
+        self._files, without_data = choose(path, database=database, patterns=patterns)
+        for file in without_data:
+            name, collection = self._name(file.path), str(file.collection)
+            detail = f"describes {collection}, but its documents are missing"
+            self._damage.add(V1DamageKind.NO_DATA, name, collection, detail)
 
     def fingerprint(self) -> str:
         """Return names, sizes and times of the files."""
@@ -73,66 +55,42 @@ class FileSource:
             return frozenset(V1_COLLECTIONS)
         return frozenset(documents.OLDER_COLLECTIONS.get(name, name) for name in names if name)
 
-    def damage(self) -> Sequence[V1Damage]:
-        """Return the damage found."""
-        for path, collection in self._without_data:
-            self._damage.add(damage.no_data(self._name(path), collection))
-        self._without_data = ()
-        return self._damage.damage()
-
-    def size(self) -> int:
-        """Return 0: only reading a file shows how many documents it has."""
-        return 0
-
     def accounts(self) -> Iterator[V1Account]:
         """Yield the users and agents in the files."""
         for file in self._files:
-            if file.collection not in documents.ACCOUNTS:
-                continue
-            for found in self._read(file):
-                if found.raw is not None:
-                    account = documents.read(file.collection, found.raw, found.place).document
-                    if isinstance(account, V1Account):
-                        yield account
+            if file.collection in documents.ACCOUNTS:
+                for found in self._documents(file):
+                    if found.raw is not None:
+                        account = documents.read(file.collection, found.raw, found.place).document
+                        if isinstance(account, V1Account):
+                            yield account
 
     def documents(self, canonical: Canonical) -> Iterator[V1Read]:
-        """Yield all documents, file by file.
-
-        Raises:
-            InputError: the file's name gives no collection, and neither does any document.
-        """
+        """Yield all documents, file by file."""
         for file in self._files:
             if file.collection in documents.ACCOUNTS:
                 continue
-            is_v1, name = file.collection is not None, self._name(file.path)
-            for found in self._read(file):
+            is_v1 = file.collection is not None
+            for found in self._documents(file):
                 is_v1 = is_v1 or found.collection is not None
-                if found.collection in documents.ACCOUNTS:
-                    continue
-                read = _convert(file, found, canonical)
-                if read.damage is not None:
-                    self._damage.count(
-                        read.damage, name, read.collection, read.id, found.size, found.problem
-                    )
-                yield read
+                if found.collection not in documents.ACCOUNTS:
+                    yield self._read(self._name(file.path), found, canonical)
             if not is_v1:
                 raise folders.no_v1_memory(file.path)
-
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
 
     def _name(self, path: Path) -> str:
         return format_path(path.relative_to(self._path) if self._path.is_dir() else path.name)
 
-    def _read(self, file: V1File) -> Iterator[_Found]:
+    def _documents(self, file: V1File) -> Iterator[Found]:
         """Yield the documents of a file, and record its damage."""
         name, collection, count = self._name(file.path), file.collection or "", 0
         with folders.open_file(file.path) as stream:
-            read = _read_bson if file.is_bson else _read_json
             try:
-                for found in read(file, stream):
-                    if found.damage is not None:
-                        self._damage.add(damage.ends(name, collection, found.damage, count))
+                for found in (_read_bson if file.is_bson else _read_json)(file, stream):
+                    if isinstance(found, bson_stream.Damage):
+                        kind, detail = damage.describe_end(found, count)
+                        places, lost = (found.place,), found.missing or None
+                        self._damage.add(kind, name, collection, detail, places, bytes=lost)
                         return
                     count += 1
                     yield found
@@ -140,26 +98,8 @@ class FileSource:
                 error.name_file(name)
                 raise
         if not count and _is_empty(file):
-            self._damage.add(damage.empty(name, collection))
-
-
-def _convert(file: V1File, found: _Found, canonical: Canonical) -> V1Read:
-    if found.raw is None or found.collection is None:
-        detail = f"{format_path(file.path.name)} {found.place}: {found.problem}"
-        return V1Read(
-            collection=found.collection or MEMORIES,
-            id=bson_stream.id_in(found.kept) or found.place,
-            document=None,
-            notes=((V1ProblemKind.UNREADABLE, detail),),
-            damage=V1DamageKind.UNREADABLE,
-        )
-    return documents.read(
-        found.collection,
-        found.raw,
-        found.place,
-        invalid_utf8=found.invalid_utf8,
-        canonical=canonical,
-    )
+            detail = "is empty; an unknown number of documents is missing"
+            self._damage.add(V1DamageKind.EMPTY, name, collection, detail)
 
 
 def _is_empty(file: V1File) -> bool:
@@ -168,36 +108,40 @@ def _is_empty(file: V1File) -> bool:
     return not beginning or not (file.is_bson or beginning.strip())
 
 
-def _read_bson(file: V1File, stream: BinaryIO) -> Iterator[_Found]:
+def _read_bson(file: V1File, stream: Any) -> Iterator[Found | bson_stream.Damage]:
     for offset, raw, damaged in bson_stream.frames(stream):
-        place = f"@{offset}"
         if damaged is not None:
-            yield _Found(file.collection, place, damage=damaged)
+            yield damaged
             return
-        try:
-            document, lenient = bson_stream.decode(raw)
-        except ValueError as error:
-            collection = documents.OLDER_COLLECTIONS.get(file.collection or "", file.collection)
-            yield _Found(collection, place, None, False, str(error), raw[:_KEPT], len(raw))
-        else:
-            yield _by_collection(file, place, document, lenient)
+        yield decode(file.collection, f"@{offset}", raw)
 
 
-def _read_json(file: V1File, stream: BinaryIO) -> Iterator[_Found]:
+def decode(collection: str | None, place: str, raw: bytes) -> Found:
+    """Decode a document of a collection, whose name may be a former one."""
+    try:
+        document, lenient = bson_stream.decode(raw)
+    except ValueError as error:
+        current = documents.OLDER_COLLECTIONS.get(collection or "", collection)
+        own, size = bson_stream.id_in(raw), len(raw)
+        return Found(current, place, problem=str(error), known_id=own, size=size)
+    return _by_collection(collection, place, document, lenient)
+
+
+def _read_json(file: V1File, stream: Any) -> Iterator[Found | bson_stream.Damage]:
     for value in json_stream.documents(stream):
         place = f"@line {value.line}"
         if value.damage is not None:
-            yield _Found(file.collection, place, damage=value.damage)
+            yield value.damage
         elif value.document is None:
-            collection = documents.OLDER_COLLECTIONS.get(file.collection or "", file.collection)
-            yield _Found(collection, place, problem=value.problem)
+            current = documents.OLDER_COLLECTIONS.get(file.collection or "", file.collection)
+            yield Found(current, place, problem=value.problem)
         else:
-            yield _by_collection(file, place, value.document, False)
+            yield _by_collection(file.collection, place, value.document, False)
 
 
-def _by_collection(file: V1File, place: str, raw: Mapping[str, Any], invalid_utf8: bool) -> _Found:
-    collection = documents.current_collection(file.collection, raw)
-    if collection is not None:
-        return _Found(collection, place, raw, invalid_utf8)
-    kept = repr(raw)[:1000].encode("utf-8", "replace")
-    return _Found(None, place, problem="its fields match no v1 collection", kept=kept)
+def _by_collection(
+    name: str | None, place: str, raw: Mapping[str, Any], invalid_utf8: bool
+) -> Found:
+    collection = documents.current_collection(name, raw)
+    problem = "" if collection is not None else "its fields match no v1 collection"
+    return Found(collection, place, raw, invalid_utf8, problem)

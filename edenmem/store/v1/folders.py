@@ -7,9 +7,8 @@ selects.
 from __future__ import annotations
 
 import gzip
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -19,42 +18,36 @@ from edenmem.models.v1 import V1_COLLECTIONS
 from edenmem.settings.paths import format_path
 from edenmem.store.v1 import bson_stream, documents
 
-#: The extension determines the format.
-_BSON = re.compile(r"(?P<name>.+)\.bson(?:\.gz)?", re.IGNORECASE)
-_JSON = re.compile(r"(?P<name>.+)\.(?:json|jsonl|ndjson|ejson)(?:\.gz)?", re.IGNORECASE)
-_METADATA = re.compile(r"(?P<name>.+)\.metadata\.json(?:\.gz)?", re.IGNORECASE)
+COLLECTIONS = (*V1_COLLECTIONS, *documents.OLDER_COLLECTIONS, *documents.ACCOUNTS)
+#: A file of a collection, whose name may begin with the database; the extension is the format.
+_FILE = re.compile(
+    rf"(?:(?P<database>.+)\.)?(?P<collection>{'|'.join(COLLECTIONS)})\."
+    r"(?P<form>(?i:bson|json|jsonl|ndjson|ejson|metadata\.json))(?i:\.gz)?"
+)
+_FORM = re.compile(r".+\.(bson|json|jsonl|ndjson|ejson)(?:\.gz)?", re.IGNORECASE)
 _ARCHIVE = b"\x6d\xe2\x99\x81"  # mongodump --archive
 _GZIP = b"\x1f\x8b"
-#: Maximum size of metadata; options and indexes of a collection take a few kilobytes.
-_MAX_METADATA = 1024 * 1024
 _SOURCES = "name the output of mongodump or mongoexport, or the MongoDB itself"
-COLLECTIONS = (*V1_COLLECTIONS, *documents.OLDER_COLLECTIONS, *documents.ACCOUNTS)
 
 
 class V1File(NamedTuple):
-    """A file of one collection.
-
-    ``collection`` is None if each document determines it. ``database`` is empty if neither the
-    file's name nor its metadata give it.
-    """
+    """A file; ``collection`` is None if each document determines it."""
 
     path: Path
-    is_bson: bool
+    form: str
     collection: str | None
-    database: str = ""
+
+    @property
+    def is_bson(self) -> bool:
+        """Return whether the file has BSON, not JSON."""
+        return self.form.lower() == "bson"
 
 
 class Chosen(NamedTuple):
     """The files to read, and metadata files without documents."""
 
-    files: tuple[V1File, ...]
-    without_data: tuple[tuple[Path, str], ...] = ()
-
-
-class _Database(NamedTuple):
-    name: str
-    files: list[V1File]
-    without_data: list[tuple[Path, str]]
+    files: Sequence[V1File]
+    without_data: Sequence[V1File] = ()
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -75,18 +68,18 @@ def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen
             "--database and --file apply only to a folder",
             hint=f"leave them out: --from names the file {format_path(path.name)}",
         )
-    _require_file(path)
-    _refuse_other_forms(path)
-    for pattern, is_bson in ((_BSON, True), (_JSON, False)):
-        if match := pattern.fullmatch(path.name):
-            collection = _collection_named(match["name"])
-            if collection in documents.ACCOUNTS:
-                raise no_v1_memory(path)
-            return Chosen((V1File(path, is_bson, collection),))
-    raise InputError(
-        f"neither BSON nor JSON by its name: {format_path(path)}",
-        hint="name a mongodump folder, a .bson file, or a .json or .jsonl file",
-    )
+    _require_readable(path)
+    form = _FORM.fullmatch(path.name)
+    if form is None:
+        raise InputError(
+            f"neither BSON nor JSON by its name: {format_path(path)}",
+            hint="name a mongodump folder, a .bson file, or a .json or .jsonl file",
+        )
+    named = _FILE.fullmatch(path.name)
+    collection = named["collection"] if named else None
+    if collection in documents.ACCOUNTS:
+        raise no_v1_memory(path)
+    return Chosen([V1File(path, form[1], collection)])
 
 
 def no_v1_memory(path: Path) -> InputError:
@@ -105,181 +98,83 @@ def choose_files(folder: Path, *, database: str, patterns: Sequence[str]) -> Cho
         NotFoundError: there is no such database or file.
         InputError: there is no v1 memory.
     """
-    chosen = _choose_database(folder, _databases_in(folder), database)
+    all_files = _choose_database(folder, _databases_in(folder), database)
+    files = [each for each in all_files if each.form != "metadata.json"]
     for pattern in patterns:
-        if not any(_is_named(each, [pattern]) for each in chosen.files):
+        if not any(_is_named(each, [pattern]) for each in files):
             raise NotFoundError(f"no file {pattern} of v1 in {format_path(folder)}")
-    files = []
+    chosen = []
     for collection in COLLECTIONS:
-        found = [each for each in chosen.files if each.collection == collection]
-        if found:
-            files.append(_choose_one(folder, collection, found, patterns))
-    for file in files:
-        _require_file(file.path)
-        _refuse_other_forms(file.path)
-    return Chosen(tuple(files), tuple(chosen.without_data))
+        found = [each for each in files if each.collection == collection]
+        named = [each for each in found if _is_named(each, patterns)] or found
+        if len(found) > 1 and len(named) > 1:
+            raise AmbiguousInput(
+                f"{len(named)} files of the collection {collection} in {format_path(folder)}",
+                option="--file",
+                choices=[format_path(each.path.name) for each in named],
+            )
+        chosen += named
+    for file in chosen:
+        _require_readable(file.path)
+    there = {each.collection for each in chosen}
+    return Chosen(chosen, [each for each in all_files if each.collection not in there])
 
 
-def _choose_database(folder: Path, found: list[_Database], wanted: str) -> _Database:
+def _choose_database(folder: Path, found: dict[str, list[V1File]], wanted: str) -> Sequence[V1File]:
     if not found:
         raise InputError(
             f"no {', '.join(V1_COLLECTIONS)} as .bson, .json or .jsonl in {format_path(folder)}",
             hint=_SOURCES,
         )
-    names = [each.name for each in found]
-    if wanted:
-        named = [each for each in found if each.name == wanted]
-        if not named:
-            raise NotFoundError(
-                f"no database {wanted!r} with v1 memory in {format_path(folder)}",
-                hint=f"it has {', '.join(names)}",
-            )
-        return named[0]
-    if len(found) > 1:
+    if wanted and wanted not in found:
+        raise NotFoundError(
+            f"no database {wanted!r} with v1 memory in {format_path(folder)}",
+            hint=f"it has {', '.join(found)}",
+        )
+    if not wanted and len(found) > 1:
         raise AmbiguousInput(
             f"{len(found)} databases with v1 memory in {format_path(folder)}",
             option="--database",
-            choices=names,
+            choices=list(found),
         )
-    return found[0]
+    return found[wanted or next(iter(found))]
 
 
-def _choose_one(
-    folder: Path, collection: str, found: list[V1File], patterns: Sequence[str]
-) -> V1File:
-    if len(found) == 1:
-        return found[0]
-    named = [each for each in found if _is_named(each, patterns)]
-    if len(named) == 1:
-        return named[0]
-    among = named or found
-    raise AmbiguousInput(
-        f"{len(among)} files of the collection {collection} in {format_path(folder)}",
-        option="--file",
-        choices=[format_path(each.path.name) for each in among],
-    )
-
-
-def _is_named(file: V1File, patterns: Iterable[str]) -> bool:
+def _is_named(file: V1File, patterns: Sequence[str]) -> bool:
     """Return whether a pattern matches a file's name as messages display it."""
     name = format_path(file.path.name)
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-# -- searching ----------------------------------------------------------------------------------
-
-
-def _databases_in(folder: Path) -> list[_Database]:
-    """Return the databases with v1 memory in a folder and its subfolders."""
-    inside = sorted(path for path in folder.iterdir() if path.is_dir())
-    found = [each for place in (folder, *inside) for each in _databases_of(place)]
-    names = [each.name for each in found]
-    return [
-        each._replace(name=f"{format_path(each.files[0].path.parent.name)}/{each.name}")
-        if names.count(each.name) > 1
-        else each
-        for each in found
-    ]
-
-
-def _databases_of(folder: Path) -> list[_Database]:
-    """Return the databases with files in one folder.
+def _databases_in(folder: Path) -> dict[str, list[V1File]]:
+    """Return the files of each database with v1 memory in a folder and its subfolders.
 
     Files without a database belong to the only known one, else to one named like the folder.
     """
-    files, metadata = _files_in(folder)
-    own = format_path(folder.resolve().name)
-    named = sorted({file.database for file in files if file.database})
-    if len(named) <= 1:
-        groups = {named[0] if named else own: files}
-    else:
-        groups = {name: [each for each in files if each.database == name] for name in named}
-        if rest := [each for each in files if not each.database]:
-            groups[own if own not in named else f"./{own}"] = rest
-    return [
-        _Database(name, group, _without_data(group, metadata, name if len(groups) > 1 else ""))
-        for name, group in groups.items()
-        if any(file.collection not in (None, *documents.ACCOUNTS) for file in group)
-    ]
+    found: dict[str, list[V1File]] = {}
+    for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
+        groups: dict[str, list[V1File]] = {}
+        for path in sorted(path for path in place.iterdir() if not path.is_dir()):
+            if match := _FILE.fullmatch(path.name):
+                file = V1File(path, match["form"], match["collection"])
+                groups.setdefault(format_path(match["database"] or ""), []).append(file)
+        own = format_path(place.resolve().name)
+        if len(groups) == 2 and "" in groups:
+            groups = {max(groups): [file for files in groups.values() for file in files]}
+        for name, files in groups.items():
+            name = name or (own if own not in groups else f"./{own}")
+            if name in found:
+                name = f"{format_path(place.name)}/{name}"
+            kinds = {file.collection for file in files if file.form != "metadata.json"}
+            if not kinds <= set(documents.ACCOUNTS):
+                found[name] = files
+    return found
 
 
-def _without_data(
-    files: Iterable[V1File], metadata: Iterable[tuple[Path, str, str]], database: str
-) -> list[tuple[Path, str]]:
-    there = {file.collection for file in files}
-    return [
-        (path, collection)
-        for path, collection, described in metadata
-        if collection not in there and (not database or described in ("", database))
-    ]
-
-
-def _files_in(folder: Path) -> tuple[list[V1File], list[tuple[Path, str, str]]]:
-    """Return the files of known collections, and their metadata files."""
-    files: list[V1File] = []
-    metadata: list[tuple[Path, str, str]] = []
-    described: dict[str, tuple[str | None, str]] = {}
-    paths = sorted(path for path in folder.iterdir() if not path.is_dir())
-    for path in paths:
-        if match := _METADATA.fullmatch(path.name):
-            collection, database = _read_metadata(path)
-            own = _collection_named(match["name"]) or collection
-            described[match["name"]] = own, _database_named(match["name"]) or database
-            if own is not None:
-                metadata.append((path, own, described[match["name"]][1]))
-    for path in paths:
-        if _METADATA.fullmatch(path.name):
-            continue
-        for pattern, is_bson in ((_BSON, True), (_JSON, False)):
-            if match := pattern.fullmatch(path.name):
-                collection, database = described.get(match["name"], (None, ""))
-                named = _collection_named(match["name"])
-                if (own := named or collection) is not None:
-                    database = _database_named(match["name"]) or database
-                    files.append(V1File(path, is_bson, own, database))
-    return files, metadata
-
-
-def _collection_named(name: str) -> str | None:
-    """Return the collection in a file's name, which may begin with the database."""
-    return next((each for each in COLLECTIONS if name == each or name.endswith(f".{each}")), None)
-
-
-def _database_named(name: str) -> str:
-    """Return the database in a file's name; empty if there is none."""
-    collection = _collection_named(name)
-    if collection is None or name == collection:
-        return ""
-    return format_path(name.removesuffix(f".{collection}"))
-
-
-def _read_metadata(path: Path) -> tuple[str | None, str]:
-    """Return the collection and database in a metadata file.
-
-    mongodump shortens and escapes the names of files. Only older servers record the database.
-    """
-    try:
-        with open_file(path) as stream:
-            metadata = json.loads(stream.read(_MAX_METADATA))
-    except (ValueError, RecursionError, InputError, *bson_stream.UNREADABLE):
-        return None, ""  # metadata is optional
-    if not isinstance(metadata, dict):
-        return None, ""
-    indexes = metadata.get("indexes")
-    first = indexes[0] if isinstance(indexes, list) and indexes else None
-    namespace = first.get("ns") if isinstance(first, dict) else None
-    database = namespace.partition(".")[0] if isinstance(namespace, str) else ""
-    return _collection_named(str(metadata.get("collectionName", ""))), database
-
-
-def _require_file(path: Path) -> None:
-    """Refuse broken links, which look like empty collections, and pipes: files are read twice."""
-    if not path.is_file():
+def _require_readable(path: Path) -> None:
+    """Refuse what looks like damage or an empty collection, with the command that converts it."""
+    if not path.is_file():  # also pipes: files are read twice
         raise InputError(f"not a file, or a broken link: {format_path(path)}")
-
-
-def _refuse_other_forms(path: Path) -> None:
-    """Refuse forms that look like damage, with the command that converts them."""
     with open_file(path) as stream:
         try:
             beginning = stream.read(4)
@@ -292,9 +187,8 @@ def _refuse_other_forms(path: Path) -> None:
             hint="turn it into a folder with a scratch server:"
             f" mongorestore --archive={name} && mongodump --out FOLDER",
         )
-    if beginning[:2] in (b"\xff\xfe", b"\xfe\xff") or (
-        b"\0" in beginning and _JSON.fullmatch(path.name)
-    ):
+    is_json = _FORM.fullmatch(path.name) and ".bson" not in path.name.lower()
+    if beginning[:2] in (b"\xff\xfe", b"\xfe\xff") or (b"\0" in beginning and is_json):
         raise InputError(
             f"UTF-16, not UTF-8: {format_path(path)}",
             hint="convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW",

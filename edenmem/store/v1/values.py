@@ -41,14 +41,16 @@ _ESCAPED = re.compile("[\udc80-\udcff]+")
 class Notes:
     """The notes on one document; most have none.
 
-    ``wrong`` contains the fields whose value cannot be converted.
+    ``wrong`` contains the fields whose value cannot be converted, ``left`` the entries of lists
+    that are not IDs.
     """
 
-    __slots__ = ("found", "wrong")
+    __slots__ = ("found", "left", "wrong")
 
     def __init__(self) -> None:
         self.found: list[Note] = []
         self.wrong: set[str] = set()
+        self.left: dict[str, list[Any]] = {}
 
     def add(self, kind: Kind, detail: str) -> None:
         """Add a note, once."""
@@ -116,8 +118,11 @@ def identifiers(value: Any, field: str, notes: Notes, *, other: str = "") -> tup
     for item in items:
         if type(item) is ObjectId:
             found.append(str(item))
-        else:
-            found += _entries(item, field, notes, other)
+            continue
+        entries = _entries(item, field, notes, other)
+        if item not in (None, "") and not (entries and all(map(is_id, entries))):
+            notes.left.setdefault(field, []).append(item)
+        found += entries
     return tuple(found)
 
 

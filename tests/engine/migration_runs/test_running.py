@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import SHARDS, Outcome
 from edenmem.models.v1_documents import V1Account
+from edenmem.settings.paths import stage_folder
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate, migrator
@@ -398,6 +400,19 @@ def test_an_erased_fact_is_not_migrated(store: Store, migrate: Migrate) -> None:
     assert again.verification is not None
     assert again.verification.complete
     assert store.memory.fact(first.fact.id) is None
+
+
+def test_a_forgetting_removes_what_an_interrupted_run_has_read(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stage_folder().mkdir(parents=True)
+    stage = stage_folder() / "1.stage"
+    stage.touch()
+    fact = make_fact(AGENTS, "one")
+    sqlite_store.changes.apply(change_set(AddFact(fact=fact)))
+    forget(sqlite_store, facts=[fact.id])
+    assert not stage.exists()
 
 
 def test_a_cancellation_is_recorded(store: Store, migrate: Migrate, monkeypatch: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -75,13 +74,6 @@ class TestDatabases:
         """Nothing is there twice, yet there are two databases."""
         _export(tmp_path, "eden", prefix="eden.")
         (tmp_path / f"eden.{TEXTS}.json").rename(tmp_path / f"staging.{TEXTS}.json")
-        assert _refused(tmp_path, "--database") == ("eden", "staging")
-
-    def test_told_by_the_metadata_of_older_servers(self, tmp_path: Path) -> None:
-        write_dump(tmp_path, _of("eden"), name="mixed")
-        for collection, database in ((SESSIONS, "eden"), (TEXTS, "staging")):
-            path = tmp_path / "mixed" / f"{collection}.metadata.json"
-            path.write_text(json.dumps({"indexes": [{"ns": f"{database}.{collection}"}]}))
         assert _refused(tmp_path, "--database") == ("eden", "staging")
 
     def test_one_is_read_without_a_question(self, tmp_path: Path) -> None:

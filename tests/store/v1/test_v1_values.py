@@ -10,7 +10,7 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Decimal128, Int64, ObjectId, Timestamp
+from bson import DBRef, Decimal128, Int64, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
 
 from edenmem.models.v1 import V1DamageKind
@@ -157,6 +157,17 @@ def test_entries_of_lists(entry: Any, ids: list[str], said: set[Kind]) -> None:
     found = values.identifiers([TWO, entry, TWO], "facts", notes)
     assert found == ("2" * 24, *ids, "2" * 24)
     assert {kind for kind, _ in notes.found} == said
+
+
+def test_entries_that_are_no_ids_are_kept_for_the_log() -> None:
+    """Issue 30: facts as text or objects, and references of other forms, are named and kept."""
+    odd = ["Likes tea.", {"_id": ONE}, {"id": str(ONE)}, DBRef("memory_sessions", ONE)]
+    shard, read = _read("memory_agent", {"facts": [ONE, *odd], "unabsorbed_memory_ids": [TWO]})
+    assert shard.facts == ("1" * 24, "Likes tea.")
+    kept = json.loads(shard.extra)
+    assert kept["facts"][0] == "Likes tea."
+    assert (len(kept["facts"]), kept.keys()) == (4, {"facts"})
+    assert sum("facts holds a non-ID" in detail for _, detail in read.notes) == 3
 
 
 def test_only_ids_name_messages() -> None:
