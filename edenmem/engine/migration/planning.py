@@ -60,7 +60,6 @@ class _Sums:
     """Running totals over the items to write."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str | None], PlanRow] = {}
         self.samples: list[Sample] = []
         self.sampled: Counter[str] = Counter()
         self.characters = 0
@@ -70,13 +69,6 @@ class _Sums:
         self.left_behind: Counter[str] = Counter()
         #: Key → scope, of samples and conflicts.
         self.scopes: dict[str, Scope] = {}
-
-    def row(self, agent_id: str, shard: str | None) -> PlanRow:
-        """Return the row of an agent and shard."""
-        key = agent_id, shard
-        if key not in self.rows:
-            self.rows[key] = PlanRow(agent_id=agent_id, shard=shard)
-        return self.rows[key]
 
 
 def make_plan(
@@ -107,12 +99,9 @@ def make_plan(
         earlier = resumable(store, plan.about.location, options)
         taken = list(find_taken_names(store, plan))
         _preview(runtime, plan, options, sums, progress)
-    outcomes = _count_rows(sums, plan)
+    rows = _count_rows(sums, plan)
     about = plan.about
     labels = _label_scopes(store, plan, sums.scopes)
-    names = {person.id: person.username or "" for person in plan.agents()}
-    for row in sums.rows.values():
-        row.agent = names.get(row.agent_id, "")
     problems = Counter(plan.stage.count_problems()) + Counter(each.kind for each in taken)
     tokens = math.ceil(sums.characters / runtime.settings.formation.characters_per_token)
     return MigrationPlan(
@@ -122,13 +111,13 @@ def make_plan(
         documents=about.totals,
         fates=about.fates,
         not_asked={name: count for name, count in about.not_asked.items() if count},
-        rows=tuple(sums.rows.values()),
+        rows=rows,
         left_behind=dict(sums.left_behind.most_common()),
         problems_by_kind=dict(problems.most_common()),
         problems=tuple(islice((*taken, *islice(plan.problems(), MAX_PROBLEMS)), MAX_PROBLEMS)),
         unknown_fields=about.unknown_fields,
         samples=_with_labels(sums.samples, labels),
-        outcomes=dict(sorted(outcomes.items())),
+        outcomes=dict(sorted(plan.stage.outcomes().items())),
         conflicts_by_treatment=dict(sums.treatments.most_common()),
         conflicts=_with_labels(sums.conflicts, labels),
         facts=sum(sums.facts_of.values()),
@@ -221,19 +210,20 @@ def _count(sums: _Sums, plan: StagedPlan, item: V1Item) -> None:
     )
 
 
-def _count_rows(sums: _Sums, plan: StagedPlan) -> Counter[str]:
-    """Count all items by agent and shard, and return the numbers by outcome."""
-    outcomes: Counter[str] = Counter()
+def _count_rows(sums: _Sums, plan: StagedPlan) -> tuple[PlanRow, ...]:
+    """Count all items by agent and shard."""
+    rows: dict[tuple[str, str | None], PlanRow] = {}
+    names = {person.id: person.username for person in plan.agents()}
     for agent_id, shard, kind, outcome, reason, count in plan.stage.count_outcomes():
-        outcomes[outcome] += count
-        row = sums.row(agent_id, shard)
+        new = PlanRow(agent_id=agent_id, agent=names.get(agent_id, ""), shard=shard)
+        row = rows.setdefault((agent_id, shard), new)
         name = _COUNTED.get(kind, "") if outcome in _MOVED else outcome
         if outcome == Outcome.LEFT_BEHIND:
             sums.left_behind[reason] += count
         if hasattr(row, name):
             setattr(row, name, getattr(row, name) + count)
     sums.left_behind = +sums.left_behind
-    return outcomes
+    return tuple(rows.values())
 
 
 _BATCH = 500

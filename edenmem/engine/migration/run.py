@@ -49,7 +49,7 @@ from edenmem.models.migration import (
     RunState,
     tell_state,
 )
-from edenmem.models.v1 import Outcome, V1Problem
+from edenmem.models.v1 import Outcome
 
 #: Problems of a run kept in the ledger; all are counted.
 KEPT_PROBLEMS = 100
@@ -57,79 +57,6 @@ KEPT_PROBLEMS = 100
 RunProgress = Callable[[str, int, int], None]
 Steps = Callable[[int], None]
 T = TypeVar("T")
-
-
-class V1Runner:
-    """Run a migration plan.
-
-    Args:
-        runtime: With ``embedder`` to embed facts, as the options say.
-        plan: The plan.
-        options: The options.
-    """
-
-    def __init__(self, runtime: Runtime, plan: StagedPlan, options: RunOptions) -> None:
-        self._runtime = runtime
-        self._plan = plan
-        self._options = options
-
-    async def run(
-        self, *, progress: RunProgress = lambda step, done, total: None
-    ) -> MigrationReport:
-        """Move all items and verify them.
-
-        ``progress`` is called with the name of the step, the number of items done, and their total.
-
-        Raises:
-            ConflictError: another migration is running on this store, or an earlier run had other
-                options.
-            StoreError: the database cannot be used; the same call resumes the run.
-        """
-        with hold_lease(self._runtime):
-            await in_thread(refuse_other_options, self._runtime.store, self._options)
-            run = await in_thread(self._find_run)
-            runtime = self._runtime.for_actor(run.actor)
-            work = _Run(runtime, self._plan, self._options, run)
-            self._plan.keep = True
-            try:
-                report = await work.through(progress)
-            except (EdenmemError, asyncio.CancelledError) as error:
-                with suppress(StoreError):
-                    await in_thread(work.note_failure, str(error) or INTERRUPTION)
-                raise
-            self._plan.keep = False
-            return report
-
-    def _find_run(self) -> MigrationRun:
-        """Return the run to resume, or a new one that is not in the ledger yet."""
-        now, store = self._runtime.clock(), self._runtime.store
-        earlier = resumable(store, self._plan.about.location, self._options)
-        if earlier is not None:
-            run = msgspec.structs.replace(
-                earlier, state=RunState.RUNNING, resumed=earlier.resumed + 1, updated_at=now
-            )
-        else:
-            run_id = new_id()
-            run = MigrationRun(
-                id=run_id,
-                source=self._plan.about.location,
-                actor=msgspec.structs.replace(self._runtime.actor, run_id=run_id),
-                started_at=now,
-                updated_at=now,
-                options=self._options.to_ledger(),
-                documents=self._plan.about.totals,
-            )
-        return msgspec.structs.replace(
-            run,
-            done=0,
-            counts={},
-            problems=(),
-            total=self._plan.about.item_total,
-            fates=self._plan.about.fates,
-            error="",
-            incomplete=self._plan.about.incomplete,
-            incomplete_accepted=self._options.accept_incomplete,
-        )
 
 
 class _Stopped(Exception):
@@ -156,64 +83,132 @@ async def in_steps(
         raise
 
 
-class _Run:
-    """The part of a run that one process does."""
+class V1Runner:
+    """Run a migration plan.
 
-    def __init__(
-        self, runtime: Runtime, plan: StagedPlan, options: RunOptions, run: MigrationRun
-    ) -> None:
+    Args:
+        runtime: With ``embedder`` to embed facts, as the options say.
+        plan: The plan.
+        options: The options.
+    """
+
+    def __init__(self, runtime: Runtime, plan: StagedPlan, options: RunOptions) -> None:
         self._runtime = runtime
         self._plan = plan
         self._store = runtime.store
         self._options = options
         self._clock = runtime.clock
-        self._run = run
         self._began = time.monotonic()
-        self._before = run.seconds
+        self._before = 0.0
         self._notices: list[str] = []
         self._conflicts: list[PlanConflict] = []
         self._counts: Counter[str] = Counter()
         self._has_written = False
 
-    async def through(self, progress: RunProgress) -> MigrationReport:
+    async def run(
+        self, *, progress: RunProgress = lambda step, done, total: None
+    ) -> MigrationReport:
+        """Move all items and verify them.
+
+        ``progress`` is called with the name of the step, the number of items done, and their total.
+
+        Raises:
+            ConflictError: another migration is running on this store, or an earlier run had other
+                options.
+            StoreError: the database cannot be used; the same call resumes the run.
+        """
+        with hold_lease(self._runtime):
+            await in_thread(refuse_other_options, self._store, self._options)
+            await in_thread(self._find_run)
+            self._plan.keep = True
+            try:
+                report = await self._through(progress)
+            except (EdenmemError, asyncio.CancelledError) as error:
+                why = str(error) or INTERRUPTION
+                with suppress(StoreError):
+                    await in_thread(self._put, state=RunState.FAILED, error=why)
+                raise
+            self._plan.keep = False
+            return report
+
+    def _find_run(self) -> None:
+        """Find the run to resume, or begin a new one that is not in the ledger yet."""
+        now, about = self._clock(), self._plan.about
+        run = resumable(self._store, about.location, self._options)
+        if run is None:
+            run_id = new_id()
+            run = MigrationRun(
+                id=run_id,
+                source=about.location,
+                actor=msgspec.structs.replace(self._runtime.actor, run_id=run_id),
+                started_at=now,
+                updated_at=now,
+                options=self._options.to_ledger(),
+                documents=about.totals,
+                resumed=-1,
+            )
+        self._before = run.seconds
+        self._runtime = self._runtime.for_actor(run.actor)
+        self._run = msgspec.structs.replace(
+            run,
+            state=RunState.RUNNING,
+            resumed=run.resumed + 1,
+            done=0,
+            counts={},
+            problems=(),
+            total=about.item_total,
+            fates=about.fates,
+            error="",
+            incomplete=about.incomplete,
+            incomplete_accepted=self._options.accept_incomplete,
+        )
+
+    async def _through(self, progress: RunProgress) -> MigrationReport:
         """Execute all steps of the run, beginning with its entry in the ledger."""
         total = self._run.total
         await in_thread(self._put)
-        taken, notices = await in_thread(add_people, self._runtime, self._plan)
-        self._notices += notices
-        await in_thread(self._note_problems, taken)
+        await in_thread(self._add_people)
         applier = await in_steps(self._compare, lambda done: progress("comparing", done, 0))
         progress("moving", self._run.done, total)
         batches = applier.run()
         while batch := await in_thread(next, batches, None):
             await in_thread(self._note, batch)
             progress("moving", self._run.done, total)
-        await in_thread(self._follow_moved, applier)
-        counts = await in_thread(self._plan.stage.outcomes)
-        await in_thread(self._put_counts, counts | self._counts_of_moved())
-        self._notices += await in_thread(self._room)
+        await in_thread(self._end_moving, applier)
         embedding = await self._embed(progress) if self._options.embed else None
-        verification = await in_steps(
+        # An interrupted verification is repeated: the run is not done before.
+        check = await in_steps(
             self._verify, lambda done: progress("verifying", done, max(total, done))
         )
-        await in_thread(self._finish, verification)
+        at = self._clock()
+        done = {"state": RunState.DONE, "finished_at": at, "verification": check.check(at)}
+        await in_thread(self._put, **done)
         return MigrationReport(
             run=msgspec.structs.replace(self._run, state=tell_state(self._run, (), self._clock())),
             problems_by_kind=self._plan.stage.count_problems(),
             problems=tuple(islice(self._plan.problems(), MAX_PROBLEMS)),
             conflicts=tuple(self._conflicts),
             embedding=embedding,
-            verification=verification,
+            verification=check,
             notices=tuple(self._notices),
         )
 
+    def _add_people(self) -> None:
+        """Add accounts, and note those that were not added, and bad documents."""
+        taken, self._notices = add_people(self._runtime, self._plan)
+        most = KEPT_PROBLEMS // 2
+        named = [(f"{each.collection}/{each.document_id}", each.detail) for each in taken[:most]]
+        named += [
+            (format_sources(item.sources), item.reason)
+            for item in islice(self._plan.items(Outcome.BAD), most)
+        ]
+        problems = tuple(RunProblem(source=source, reason=why) for source, why in named)
+        self._run = msgspec.structs.replace(self._run, names_taken=len(taken), problems=problems)
+
     def _compare(self, step: Steps) -> Applier:
         """Load the state of the store, and settle what it has already."""
-        runs = self._store.migrations.migration_runs()
-        run_ids = {run.id for run in runs}
-        if not self._run.resumed:
-            run_ids.remove(self._run.id)  # it has written nothing yet
-        own = [self._run.id] if self._run.resumed else []
+        run_ids = {run.id for run in self._store.migrations.migration_runs()}
+        own = {self._run.id} if self._run.resumed else set()
         load_found(self._store, self._plan, step)
         load_written(self._store, self._plan, own, set())
         self._plan.stage.settle_equal(self._run.id)
@@ -221,7 +216,7 @@ class _Run:
         return Applier(
             self._runtime,
             self._plan,
-            run_ids=run_ids,
+            run_ids=(run_ids - {self._run.id}) | own,  # a new run has written nothing yet
             on_conflict=self._options.on_conflict,
             batch_size=self._options.batch_size,
         )
@@ -242,24 +237,12 @@ class _Run:
         done = min(self._run.done + len(batch), self._run.total)
         self._put(problems=tuple(problems), counts=dict(self._counts), done=done)
 
-    def _note_problems(self, taken: Sequence[V1Problem]) -> None:
-        """Note accounts that were not added, and bad documents, for the next ledger entry."""
-        named = [
-            RunProblem(source=f"{each.collection}/{each.document_id}", reason=each.detail)
-            for each in taken[: KEPT_PROBLEMS // 2]
-        ]
-        named += [
-            RunProblem(source=format_sources(item.sources), reason=item.reason)
-            for item in islice(self._plan.items(Outcome.BAD), KEPT_PROBLEMS // 2)
-        ]
-        self._run = msgspec.structs.replace(
-            self._run, names_taken=len(taken), problems=tuple(named)
-        )
-
-    def _follow_moved(self, applier: Applier) -> None:
+    def _end_moving(self, applier: Applier) -> None:
+        """Remove what v1 has moved, and note the outcomes of all items."""
+        removed = 0
         for memory in applier.remove_moved():
             self._has_written = True
-            self._counts["removed"] += 1
+            removed += 1
             if len(self._conflicts) < MAX_PROBLEMS:
                 self._conflicts.append(
                     PlanConflict(
@@ -270,17 +253,10 @@ class _Run:
                         reason=MOVED,
                     )
                 )
-
-    def _counts_of_moved(self) -> dict[str, int]:
-        removed = self._counts["removed"]
-        return {"removed": removed} if removed else {}
-
-    def _put_counts(self, counts: dict[str, int]) -> None:
-        self._put(counts=dict(counts), done=self._run.total)
-
-    def _room(self) -> list[str]:
+        counts = dict(self._plan.stage.outcomes()) | ({"removed": removed} if removed else {})
+        self._put(counts=counts, done=self._run.total)
         facts = facts_by_scope(self._store, self._plan.about.agents)
-        return room_notices(self._store, self._runtime.settings, facts)
+        self._notices += room_notices(self._store, self._runtime.settings, facts)
 
     async def _embed(self, progress: RunProgress) -> BackfillReport | None:
         runtime = self._runtime
@@ -303,29 +279,18 @@ class _Run:
 
         return await backfiller.run(agent_id=chosen, progress=report)
 
-    # -- the ledger ------------------------------------------------------------------------------
-
     def _verify(self, progress: Steps) -> Verification:
-        """Verify the run before it counts as done: an interrupted verification is repeated."""
-        self._put()
-
         def report(items: int) -> None:
             self._put()  # keeps the run from looking interrupted
             progress(items)
 
+        self._put()
         run = msgspec.structs.replace(self._run, state=RunState.DONE)
         is_loaded = not self._has_written
         return verify(self._store, self._plan, run, progress=report, is_loaded=is_loaded)
 
-    def _finish(self, verification: Verification) -> None:
-        at = self._clock()
-        self._put(state=RunState.DONE, finished_at=at, verification=verification.check(at))
-
-    def note_failure(self, reason: str) -> None:
-        """Record in the ledger why the run stopped."""
-        self._put(state=RunState.FAILED, error=reason)
-
     def _put(self, **changes: Any) -> None:
+        """Write the run to the ledger, with changes."""
         seconds = self._before + time.monotonic() - self._began
         self._run = msgspec.structs.replace(
             self._run, updated_at=self._clock(), seconds=seconds, **changes
