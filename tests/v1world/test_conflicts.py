@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.v1world import not_yet
 from tests.v1world.comparer import compare, with_live
-from tests.v1world.conftest import NewPlace, Once
+from tests.v1world.conftest import NewPlace
 from tests.v1world.expected import Options, expect
 from tests.v1world.live import write_text
 from tests.v1world.memory import Memory, Scope
@@ -52,17 +51,6 @@ class Run:
     verified: int
 
 
-@pytest.fixture(scope="module")
-def runs(folder: Path, new_place: NewPlace) -> Once[Run]:
-    """A run for each store and each way, by ``store how``."""
-
-    def run(key: str) -> Run:
-        kind, _, how = key.partition(" ")
-        return _run(new_place(kind), folder / key.replace(" ", "_"), how)
-
-    return Once(run)
-
-
 def _run(place: Place, dump: Path, how: str) -> Run:
     world = World([*CASES, SAME])
     options = Options(own_accounts=place.own_accounts)
@@ -93,37 +81,20 @@ def _live(scope: Scope) -> str:
     return f"A live text of {scope}."
 
 
-def _keys(names: tuple[str, ...], given: dict[str, str]) -> list[pytest.param]:
-    return [
-        param
-        for how in HOW
-        for store, *marks in (("sqlite",), ("mongodb", pytest.mark.slow))
-        for param in not_yet.params(names, given, f"{store} {how}", *marks)
-    ]
-
-
-@pytest.mark.parametrize(("key", "case"), _keys((*CASES, SAME), not_yet.CONFLICTS))
-def test_a_conflict_ends_as_it_was_asked_for(runs: Once[Run], key: str, case: str) -> None:
-    assert "\n".join(runs[key].differences.get(case, [])) == ""
-
-
-CHECKS = ("a second run changes nothing", "the run is verified", "the plan names each conflict")
-
-
-@pytest.mark.parametrize(("key", "check"), _keys(CHECKS, not_yet.CONFLICTS))
-def test_a_run_over_conflicts(runs: Once[Run], key: str, check: str) -> None:
-    run = runs[key]
-    if check == "a second run changes nothing":
-        assert [str(each) for each in compare(run.once, run.twice)] == []
-    elif check == "the run is verified":
-        assert run.verified == 0
-    else:
-        how = HOW[key.partition(" ")[2]]
-        (plan,) = json.loads(run.plan)
-        named = [json.dumps(each) for each in plan.get("conflicts", ())]
-        texts = [text.scope for text in run.once.texts]
-        same = str(run.world.cases[SAME].agent)
-        for scope in texts:
-            of_scope = [each for each in named if str(scope) in each]
-            assert len(of_scope) == (scope.agent != same), scope
-            assert all(how in each for each in of_scope), of_scope
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("mongodb", marks=pytest.mark.slow)])
+def test_conflicts_end_as_they_were_asked_for(
+    store: str, how: str, new_place: NewPlace, tmp_path: Path
+) -> None:
+    run = _run(new_place(store), tmp_path / "dump", how)
+    assert run.differences == {}
+    assert [str(each) for each in compare(run.once, run.twice)] == []
+    assert run.verified == 0
+    (plan,) = json.loads(run.plan)
+    named = [json.dumps(each) for each in plan.get("conflicts", ())]
+    texts = [text.scope for text in run.once.texts]
+    same = str(run.world.cases[SAME].agent)
+    for scope in texts:
+        of_scope = [each for each in named if str(scope) in each]
+        assert len(of_scope) == (scope.agent != same), scope
+        assert all(HOW[how] in each for each in of_scope), of_scope

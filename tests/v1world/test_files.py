@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.v1world import not_yet
 from tests.v1world.comparer import compare
 from tests.v1world.expected import Options, expect
 from tests.v1world.files import CASES, INCOMPLETE, QUESTIONS
@@ -30,7 +29,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "dump"
 
 
-@pytest.mark.parametrize("name", not_yet.params(INCOMPLETE, not_yet.FILES))
+@pytest.mark.parametrize("name", INCOMPLETE)
 def test_a_run_over_a_part_of_a_dump_is_not_complete(
     place: SqlitePlace, source: Path, name: str
 ) -> None:
@@ -51,7 +50,7 @@ def test_a_run_over_a_part_of_a_dump_is_not_complete(
     assert not [each for each in differences if each.name.endswith(too_much)]
 
 
-@pytest.mark.parametrize("name", not_yet.params(INCOMPLETE, not_yet.ACCEPTED))
+@pytest.mark.parametrize("name", INCOMPLETE)
 def test_a_part_of_a_dump_can_be_accepted(place: SqlitePlace, source: Path, name: str) -> None:
     file = INCOMPLETE[name](source, World(CASES).database)
     planned = place.cli("migrate", "v1", "--from", str(source), "--dry-run")
@@ -61,7 +60,7 @@ def test_a_part_of_a_dump_can_be_accepted(place: SqlitePlace, source: Path, name
     assert file in done.out + done.err
 
 
-@pytest.mark.parametrize("name", not_yet.params(QUESTIONS, not_yet.FILES))
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_a_folder_that_can_be_read_in_two_ways_is_refused(
     place: SqlitePlace, source: Path, name: str
 ) -> None:
@@ -76,7 +75,7 @@ def test_a_folder_that_can_be_read_in_two_ways_is_refused(
 FOLDERS = {"latin_1_folder": b"d\xfcmp", "folder_of_another_script": "夜の港".encode()}
 
 
-@pytest.mark.parametrize("name", not_yet.params(FOLDERS, not_yet.FILES))
+@pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_of_any_name(place: SqlitePlace, tmp_path: Path, name: str) -> None:
     source = tmp_path / os.fsdecode(FOLDERS[name])
     world = World(CASES)

@@ -21,6 +21,7 @@ from edenmem.engine.migration.items import (
     Key,
     Treatment,
     digest_of,
+    key_of,
     read_sources,
 )
 from edenmem.engine.migration.source import StagedPlan, stage_key
@@ -185,13 +186,14 @@ class Applier:
                 yield from moved
 
     def _find_moved(self, kind: RecordKind, ids: Sequence[str]) -> Iterator[Memory]:
+        moved: dict[Key, Memory] = {}
         for entries in self._states.entries([Key(kind, id) for id in ids]).values():
             written = in_force(entries, self._states.run_ids)
             last = read_after(written[-1]) if written and not written[0].before else None
-            if not isinstance(last, Memory) or not self._is_elsewhere(last, written[0].reason):
-                continue
-            now = find_stored(self._store, last)
-            if now is not None and digest_of(now) == digest_of(last):
+            if isinstance(last, Memory) and self._is_elsewhere(last, written[0].reason):
+                moved[key_of(last)] = last
+        for key, now in find_stored(self._store, moved.values()).items():
+            if digest_of(now) == digest_of(moved[key]):
                 yield now
 
     def _is_elsewhere(self, memory: Memory, reason: str) -> bool:

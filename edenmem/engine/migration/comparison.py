@@ -286,7 +286,9 @@ class States:
 
     def load(self, items: Sequence[V1Item]) -> list[State]:
         """Return the states of items."""
-        stored = self._find(items)
+        wanted = (item.memory for item in items if item.memory is not None)
+        stored: dict[Key, Any] = {Key(SWITCH, id): agent for id, agent in self._agents.items()}
+        stored |= find_stored(self._store, wanted)
         keys = [key_of_item(item) for item in items]
         entries: dict[Key, list[AuditEntry]] = {}
         if self.run_ids:
@@ -319,33 +321,6 @@ class States:
                 entries.append(entry)
         return {key: _in_order(entries) for key, entries in found.items()}
 
-    def _find(self, items: Sequence[V1Item]) -> dict[Key, Any]:
-        """Return the stored documents of items; a fact with the same text counts, too."""
-        memory = self._store.memory
-        wanted: dict[type, list[Any]] = {kind: [] for kind in TYPES}
-        for item in items:
-            if item.memory is not None:
-                wanted[type(item.memory)].append(item.memory)
-        found: dict[Key, Any] = {Key(SWITCH, id): agent for id, agent in self._agents.items()}
-        if facts := wanted[Fact]:
-            homes = list(dict.fromkeys(each.home for each in facts))
-            by_id = memory.facts_by_ids(homes, [each.id for each in facts])
-            hashes: dict[Scope, list[str]] = {}
-            for each in facts:
-                if each.id not in by_id:
-                    hashes.setdefault(each.home, []).append(each.hash)
-            twins = {scope: memory.facts_by_hashes(scope, own) for scope, own in hashes.items()}
-            for each in facts:
-                twin = twins.get(each.home, {}).get(each.hash)
-                found[key_of(each)] = by_id.get(each.id, twin)
-        ids = [each.id for each in wanted[Reflection]]
-        rest: list[Memory] = list(memory.reflections_by_ids(ids).values()) if ids else []
-        if texts := wanted[Consolidation]:
-            rest += memory.consolidations([each.home for each in texts]).values()
-        if policies := wanted[Policy]:
-            rest += memory.policies([each.home for each in policies]).values()
-        return found | {key_of(each): each for each in rest}
-
 
 def _in_order(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
     """Return entries oldest first; the log may not keep the order of entries of the same time."""
@@ -353,15 +328,27 @@ def _in_order(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
     return sorted(found, key=lambda each: (each.at, (each.after or {}).get("version") or 0))
 
 
-def find_stored(store: Store, memory: Memory) -> Memory | None:
-    """Return the stored document in the place of another one."""
-    scope = memory.home
-    match memory:
-        case Fact():
-            return store.memory.facts_by_ids([scope], [memory.id]).get(memory.id)
-        case Reflection():
-            found = store.memory.reflection(memory.id)
-            return found if found is not None and found.home == scope else None
-        case Consolidation():
-            return store.memory.consolidations([scope]).get(scope)
-    return store.memory.policies([scope]).get(scope)
+def find_stored(store: Store, wanted: Iterable[Memory]) -> dict[Key, Memory]:
+    """Return what is stored in the places of documents; a fact with the same text counts, too."""
+    by_kind: dict[type, list[Any]] = {kind: [] for kind in TYPES}
+    for each in wanted:
+        by_kind[type(each)].append(each)
+    memory, found, twins = store.memory, dict[Key, Memory](), dict[Key, Memory]()
+    if facts := by_kind[Fact]:
+        homes = list(dict.fromkeys(each.home for each in facts))
+        found |= {key_of(f): f for f in memory.facts_by_ids(homes, [f.id for f in facts]).values()}
+        hashes: dict[Scope, dict[str, Key]] = {}
+        for each in facts:
+            if key_of(each) not in found:
+                hashes.setdefault(each.home, {})[each.hash] = key_of(each)
+        for scope, own in hashes.items():
+            equal = memory.facts_by_hashes(scope, list(own))
+            twins |= {own[hash]: fact for hash, fact in equal.items()}
+    rest: list[Memory] = []
+    if reflections := by_kind[Reflection]:
+        rest += memory.reflections_by_ids([each.id for each in reflections]).values()
+    if texts := by_kind[Consolidation]:
+        rest += memory.consolidations([each.home for each in texts]).values()
+    if policies := by_kind[Policy]:
+        rest += memory.policies([each.home for each in policies]).values()
+    return found | twins | {key_of(each): each for each in rest}

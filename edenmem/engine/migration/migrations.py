@@ -22,6 +22,7 @@ import msgspec
 from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
 from edenmem.engine.migration.comparison import find_stored
 from edenmem.engine.migration.deciding import removal_of, write_of
+from edenmem.engine.migration.items import key_of
 from edenmem.engine.migration.ledger import hold_lease, resumable
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import (
@@ -277,21 +278,22 @@ _REASON = "damaged, or missing without a trace in the log"
 def _repair(runtime: Runtime, run: MigrationRun, finding: Finding) -> bool:
     """Repair one finding; return whether the store has what belongs there."""
     wanted, at, reason = finding.wanted, runtime.clock(), finding.reason or _REASON
+    now: Memory | None = None
     if isinstance(wanted, Memory):
         try:
-            now = find_stored(runtime.store, wanted)
+            now = find_stored(runtime.store, [wanted]).get(key_of(wanted))
         except UNREADABLE:
             return False  # 'doctor --fix' takes unreadable documents out of the way
-        if now is not None and not _apply(runtime, None, removal_of(now, reason=_REASON, at=at)):
-            return False
+    if now is not None and not _apply(runtime, None, removal_of(now, reason=_REASON, at=at)):
+        return False
     if wanted is None:
         assert finding.scope is not None
         change: Change = RepairBuffer(scope=finding.scope, at=at, reason=reason)
     else:
         version = 0
         if isinstance(wanted, Consolidation):
-            now = find_stored(runtime.store, wanted)
-            version = now.version if now is not None else 0
+            found = runtime.store.memory.consolidations([wanted.home])
+            version = found[wanted.home].version if found else 0
         change = write_of(wanted, reason=reason, at=at, version=version)
     return _apply(runtime, run.id, change)
 

@@ -13,12 +13,11 @@ import msgspec
 
 from edenmem.engine.migration import memory_items
 from edenmem.engine.migration.items import (
-    SWITCH,
     digest_of,
     digest_of_text,
+    format_sources,
     key_of_item,
     origin_digest,
-    reason_of,
     text_of,
 )
 from edenmem.engine.migration.text_items import ItemBuilder, shard_key
@@ -207,25 +206,20 @@ def rows_of(items: Iterable[V1Item]) -> Iterator[TargetRow]:
     for item in items:
         memory = item.memory
         row = TargetRow(item, item.agent_id, item.shard, item.kind, item.outcome, item.reason)
-        if memory is not None:
+        if memory is None and item.switch is None:
+            yield row
+            continue
+        type, key = key_of_item(item)
+        origin = f"from {format_sources(item.sources)}"
+        yield row._replace(
+            type=type,
+            key=key,
+            scope=None if memory is None else memory.home.key,
+            digest=int(bool(item.switch)) if memory is None else digest_of(memory),
             # No log entry has the origin of a text with older ones.
-            origin = f"older texts {reason_of(item)}" if item.earlier else reason_of(item)
-            row = row._replace(
-                type=key_of_item(item).type,
-                key=key_of_item(item).id,
-                scope=memory.home.key,
-                digest=digest_of(memory),
-                origin=origin_digest(origin),
-                text=digest_of_text(text_of(memory)),
-            )
-        elif item.switch is not None:
-            row = row._replace(
-                type=SWITCH,
-                key=item.agent_id,
-                digest=int(item.switch),
-                origin=origin_digest(reason_of(item)),
-            )
-        yield row
+            origin=origin_digest(f"older texts {origin}" if item.earlier else origin),
+            text=None if memory is None else digest_of_text(text_of(memory)),
+        )
 
 
 def _find_agent(

@@ -60,10 +60,14 @@ def roll_back(runtime: Runtime, run_id: str, **options: Any) -> Reverted:
     return Reverted(run, dict(removed), kept)
 
 
-@pytest.fixture(params=["sqlite", SECANTUS_TOO])
+#: For tests of what depends on the store; `tests.v1world` runs on both as well.
+BOTH = pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+
+
+@pytest.fixture
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """Return an empty store of each kind; the proofs use a real server."""
-    return open_store(request.param)
+    """Return an empty store: SQLite, unless a test asks for `BOTH`."""
+    return open_store(getattr(request, "param", "sqlite"))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.v1 import V1Item
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
-from tests.engine.migration_runs.conftest import Migrate, roll_back
+from tests.engine.migration_runs.conftest import BOTH, Migrate, roll_back
 from tests.engine.migration_runs.listed import AGENT, OTHER, USER, ListedPlan, whole_plan
 from tests.support.builders import NOW, ago, change_set, make_actor, make_policy, make_reflection
 from tests.support.runtime import make_runtime
@@ -73,6 +73,7 @@ def test_known_failure_76_a_live_text_is_kept(
     assert report.run.counts == {"kept": 1}
 
 
+@BOTH
 def test_known_failure_76_a_concurrent_text_is_kept(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_known_failure_76_a_concurrent_text_is_kept(
     assert "changed concurrently" in report.run.problems[0].reason
 
 
+@BOTH
 @pytest.mark.parametrize("on_conflict", ["keep", "replace"])
 def test_a_plan_matches_its_run(store: Store, migrate: Migrate, on_conflict: Any) -> None:
     """Also after changes in v1, and for memory edited, moved or begun here."""
@@ -206,6 +208,7 @@ def test_a_replacement_survives_a_kill_between_two_texts(
     assert texts(store) == ["Live.", "Older.", "Newer."]
 
 
+@BOTH
 def test_reflections_absorbed_by_v1_are_absorbed_here(store: Store, migrate: Migrate) -> None:
     """Edited and live reflections, and those pending in v1 too, stay pending."""
     waiting = [listed.reflection(USERS, name, place=place) for place, name in enumerate("abcd")]

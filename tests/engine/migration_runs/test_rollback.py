@@ -37,7 +37,7 @@ from edenmem.models.v1 import V1Options
 from edenmem.models.v1_documents import V1Account
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
-from tests.engine.migration_runs.conftest import Migrate, migrator, roll_back
+from tests.engine.migration_runs.conftest import BOTH, Migrate, migrator, roll_back
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan
 from tests.support.builders import (
     NOW,
@@ -49,7 +49,6 @@ from tests.support.builders import (
     make_reflection,
 )
 from tests.support.runtime import make_runtime
-from tests.support.stores import SECANTUS_TOO
 
 AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
 
@@ -94,6 +93,7 @@ def without_buffers(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != "pending"}
 
 
+@BOTH
 def test_a_rollback_is_complete_and_can_be_migrated_again(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
@@ -126,6 +126,7 @@ def test_a_rollback_is_complete_and_can_be_migrated_again(
     assert second.verification.complete
 
 
+@BOTH
 def test_known_failure_56_an_agent_without_a_switch_is_off_again(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_rollback_restores_a_v2_text(store: Store, migrate: Migrate, clock: Fi
     assert (text.consolidated_content, text.word_limit) == ("Live text.", 250)
 
 
+@BOTH
 def test_later_changes_are_kept_and_listed(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
@@ -227,7 +229,7 @@ class Killed(BaseException):
     """The process is killed."""
 
 
-@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+@BOTH
 def test_a_killed_rollback_resumes(
     store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

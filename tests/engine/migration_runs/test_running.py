@@ -37,7 +37,7 @@ from edenmem.models.v1_documents import V1Account
 from edenmem.settings.paths import stage_folder
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
-from tests.engine.migration_runs.conftest import Migrate, migrator
+from tests.engine.migration_runs.conftest import BOTH, Migrate, migrator
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan
 from tests.support.builders import (
     NOW,
@@ -53,7 +53,6 @@ from tests.support.builders import (
 )
 from tests.support.forgetting import forget
 from tests.support.runtime import make_runtime
-from tests.support.stores import SECANTUS_TOO
 
 AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
 MIRA = V1Account(id=AGENT, is_agent=True, username="mira", known=True, user_memory_enabled=True)
@@ -80,6 +79,7 @@ def write(scope: Scope, content: str, expected: int = 0) -> WriteConsolidation:
     )
 
 
+@BOTH
 def test_everything_arrives_with_its_times_numbers_and_order(
     store: Store, migrate: Migrate
 ) -> None:
@@ -129,6 +129,7 @@ def test_a_second_run_changes_nothing(store: Store, migrate: Migrate) -> None:
     assert report.verification.changed == 2
 
 
+@BOTH
 def test_live_memory_is_kept(store: Store, migrate: Migrate) -> None:
     """Known failure 44: a buffer begun by a conversation counted as a migrated text."""
     store.changes.apply(
@@ -182,7 +183,7 @@ class Killed(BaseException):
     """The process is killed."""
 
 
-@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+@BOTH
 def test_a_killed_run_resumes_with_correct_counts(
     store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +273,7 @@ def test_the_lease_of_a_killed_process_is_taken_over(
             store.migrations.end_migration_lease(holder)
 
 
+@BOTH
 def test_known_failure_45_failures_are_counted_and_stop_nothing(
     store: Store, migrate: Migrate
 ) -> None:
@@ -372,6 +374,7 @@ def test_a_run_and_its_verification_have_equal_counts(store: Store, migrate: Mig
     assert (report.verification.documents, report.verification.complete) == (1, True)
 
 
+@BOTH
 def test_known_failure_49_erased_users_are_not_migrated(store: Store, migrate: Migrate) -> None:
     """Known failure 49: erasing a user left copies, which a migration brought back."""
     forgotten = Subject(kind="user", owner=USER)
@@ -488,6 +491,7 @@ def test_other_options_start_another_run(store: Store, migrate: Migrate) -> None
     assert new_id() not in {run.id for run in store.migrations.migration_runs()}
 
 
+@BOTH
 def test_an_agent_is_not_switched_back(store: Store, migrate: Migrate) -> None:
     """Not even after its shards were edited in v1."""
     first = listed.toggles(enabled=True)

@@ -31,7 +31,6 @@ _NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _ACCOUNT = msgspec.msgpack.Decoder(V1Account)
 #: The users named by a memory, one per row.
 _PEOPLE = """json_each('["' || replace(trim(d.users, ','), ',', '","') || '"]') AS person"""
-_STAGED = "d.number, d.collection, d.id, b.body, b.notes"
 
 
 #: Collection → description of references to it, and the number of referenced documents.
@@ -237,7 +236,8 @@ class V1Queries:
         return self._documents(
             "JOIN uses u ON u.memory = d.number"
             " WHERE u.agent = ? AND u.role IN ('fact', 'pending') AND u.scope = ?",
-            (agent_id, scope),
+            agent_id,
+            scope,
         )
 
     def has_accounts(self, *, agents: bool) -> bool:
@@ -251,19 +251,19 @@ class V1Queries:
     def find(self, ref: V1Ref) -> V1StagedDocument | None:
         """Return one document."""
         query = "WHERE d.collection = ? AND d.id = ? LIMIT 1"
-        return next(self._documents(query, (ref.collection, ref.id)), None)
+        return next(self._documents(query, ref.collection, ref.id), None)
 
     def shards(self, agent_id: str) -> list[V1StagedDocument]:
         """Return the agent's shards."""
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad"
-        found = [(each.document, each) for each in self._documents(query, (agent_id, SHARDS))]
+        found = [(each.document, each) for each in self._documents(query, agent_id, SHARDS)]
         found.sort(key=lambda pair: (pair[0] and pair[0].created_at, pair[1].id))
         return [staged for _, staged in found]
 
     def user_texts(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """Return the texts of users."""
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad ORDER BY d.owner, d.at, d.id"
-        return self._documents(query, (agent_id, USER_TEXTS))
+        return self._documents(query, agent_id, USER_TEXTS)
 
     def user_ids(self, agents: Sequence[str], *, unused: bool) -> Iterator[str]:
         """Return the users with a text, and those named by memories."""
@@ -281,14 +281,14 @@ class V1Queries:
             yield row[0]
 
     def facts(self, agent_id: str) -> Iterator[tuple[str, int, V1StagedDocument]]:
-        """Return the listed facts."""
-        for scope, times, *row in self._db.execute(
-            f"SELECT u.scope, u.times, {_STAGED} FROM uses u"
-            " JOIN documents d ON d.number = u.memory JOIN bodies b ON b.number = d.number"
-            " WHERE u.agent = ? AND u.role = 'fact' ORDER BY u.scope, u.text, u.at, u.id",
-            (agent_id,),
+        """Yield facts in use by scope and text, oldest first: scope, number of lists, memory."""
+        for (scope, times), staged in self._rows(
+            "u.scope, u.times",
+            "JOIN uses u ON u.memory = d.number WHERE u.agent = ? AND u.role = 'fact'"
+            " ORDER BY u.scope, u.text, u.at, u.id",
+            agent_id,
         ):
-            yield scope, times, _decode_staged(row)
+            yield scope, times, staged
 
     def pending_scopes(self, agent_id: str) -> list[tuple[str, list[int]]]:
         """Return scopes with the documents of their lists."""
@@ -302,14 +302,15 @@ class V1Queries:
         return list(scopes.items())
 
     def pending(self, lister: int, scope: str) -> Iterator[tuple[int, V1StagedDocument]]:
-        """Return one list, in order."""
-        for times, *row in self._db.execute(
-            f"SELECT u.times, {_STAGED} FROM uses u"
-            " JOIN documents d ON d.number = u.memory JOIN bodies b ON b.number = d.number"
+        """Yield what a document's list adds to a scope's buffer: number of times listed, memory."""
+        for (times,), staged in self._rows(
+            "u.times",
+            "JOIN uses u ON u.memory = d.number"
             " WHERE u.lister = ? AND u.role = 'pending' AND u.scope = ? ORDER BY u.place",
-            (lister, scope),
+            lister,
+            scope,
         ):
-            yield times, _decode_staged(row)
+            yield times, staged
 
     def find_unlisted(self, agent_id: str, scope: str, memory_ids: Sequence[str]) -> set[str]:
         """Return the memories in no buffer of a scope."""
@@ -345,7 +346,8 @@ class V1Queries:
         return self._documents(
             "JOIN leftovers l ON l.number = d.number"
             " WHERE l.agent = ? AND l.fate = 'absorbed' AND l.scope = ? ORDER BY l.id, d.number",
-            (agent_id, scope),
+            agent_id,
+            scope,
         )
 
     def find_refused(self, lister: int) -> Iterator[tuple[str, str]]:
@@ -357,32 +359,48 @@ class V1Queries:
     def episodes(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """Return the agent's episodes."""
         query = "WHERE d.agent = ? AND d.collection = ? AND d.kind = 'episode' AND NOT d.bad"
-        return self._documents(f"{query} ORDER BY d.id", (agent_id, MEMORIES))
+        return self._documents(f"{query} ORDER BY d.id", agent_id, MEMORIES)
 
     def noted_leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
-        """Return the documents without another item that have notes or are unusable."""
-        yield from self._leftovers(
-            " WHERE l.agent = ? AND (b.notes IS NOT NULL OR d.bad OR l.fate = 'unknown')"
+        """Yield the documents without another item that have notes or are unusable, with a fate.
+
+        Fates of unusable documents: "unreadable", "duplicate", "bad", "unknown"; of episodes
+        "episode"; of facts "unlisted" (in no shard's list) and "shardless" (the shard has no
+        document); of directives and suggestions "absorbed", "shared", "refused" (only in a list
+        that may not have them) and "orphan" (the owner has no document).
+        """
+        return self._leftovers(
+            "l.agent = ? AND (b.notes IS NOT NULL OR d.bad OR l.fate = 'unknown')"
             " ORDER BY l.collection, l.id, l.number",
-            (agent_id,),
+            agent_id,
         )
 
-    def _leftovers(
-        self, query: str, values: tuple[Any, ...]
-    ) -> Iterator[tuple[str, V1StagedDocument]]:
-        for fate, *row in self._db.execute(
-            f"SELECT l.fate, {_STAGED} FROM leftovers l"
-            f" JOIN documents d ON d.number = l.number JOIN bodies b ON b.number = d.number{query}",
-            values,
-        ):
-            yield fate, _decode_staged(row)
+    def _leftovers(self, where: str, *values: Any) -> Iterator[tuple[str, V1StagedDocument]]:
+        query = f"JOIN leftovers l ON l.number = d.number WHERE {where}"
+        return ((fate, staged) for (fate,), staged in self._rows("l.fate", query, *values))
 
-    def _documents(self, query: str, values: tuple[Any, ...]) -> Iterator[V1StagedDocument]:
-        for row in self._db.execute(
-            f"SELECT {_STAGED} FROM documents d JOIN bodies b ON b.number = d.number {query}",
+    def _documents(self, query: str, *values: Any) -> Iterator[V1StagedDocument]:
+        return (staged for _, staged in self._rows("1", query, *values))
+
+    def _rows(
+        self, columns: str, query: str, *values: Any
+    ) -> Iterator[tuple[tuple[Any, ...], V1StagedDocument]]:
+        """Yield columns of other tables with staged documents."""
+        for number, collection, document_id, body, notes, *more in self._db.execute(
+            f"SELECT d.number, d.collection, d.id, b.body, b.notes, {columns} FROM documents d"
+            f" JOIN bodies b ON b.number = d.number {query}",
             values,
         ):
-            yield _decode_staged(row)
+            yield (
+                tuple(more),
+                V1StagedDocument(
+                    number=number,
+                    collection=collection,
+                    id=document_id,
+                    document=_BODY.decode(body) if body is not None else None,
+                    notes=_NOTES.decode(notes) if notes is not None else (),
+                ),
+            )
 
     def _has(self, query: str, *values: Any) -> bool:
         return self._db.execute(f"SELECT 1 FROM {query}", values).fetchone() is not None
@@ -460,7 +478,7 @@ class V1Queries:
             if item is not None:
                 yield _ITEM.decode(item)
             else:
-                yield from self._leftovers(" WHERE l.number = ?", (document,))
+                yield from self._leftovers("l.number = ?", document)
 
     def problems(self) -> Iterator[bytes]:
         """Return all problems (MessagePack), by collection and document."""
@@ -641,14 +659,3 @@ class V1Queries:
     def wrong_buffers(self) -> list[tuple[str, str]]:
         """Return the scopes whose buffers differ, and the IDs that wait in v1, in order."""
         return self._db.execute(_WRONG_BUFFERS).fetchall()
-
-
-def _decode_staged(row: Sequence[Any]) -> V1StagedDocument:
-    number, collection, document_id, body, notes = row
-    return V1StagedDocument(
-        number=number,
-        collection=collection,
-        id=document_id,
-        document=_BODY.decode(body) if body is not None else None,
-        notes=_NOTES.decode(notes) if notes is not None else (),
-    )
