@@ -71,7 +71,7 @@ class DamageTally:
         *,
         bytes: int | None = None,
     ) -> None:
-        """Add damage of a whole file; ``detail`` goes on after its name."""
+        """Add damage of a whole file; ``detail`` follows its name."""
         self._found.append(
             V1Damage(
                 kind=kind,

@@ -140,7 +140,7 @@ def _damage(document: V1Document | V1Account | None, notes: Notes) -> V1DamageKi
 
 
 def _extra(collection: str, raw: Raw, notes: Notes, *more: str) -> str:
-    """Return unknown fields, fields to keep, and entries of lists of memories that are no IDs."""
+    """Return unknown fields, fields to keep, and other entries than IDs in lists of memories."""
     left = {name: found for name, found in notes.left.items() if name in _LISTS}
     names = raw.keys() - _KNOWN[collection]
     if not names and not more and not left:
