@@ -20,7 +20,6 @@ PARTS = frozenset(
         "log",
         "memory",
         "migrations",
-        "propagation",
         "search",
         "statistics",
         "switches",

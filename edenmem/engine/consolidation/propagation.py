@@ -259,7 +259,7 @@ class Propagator:
                     done = await self._propose(batch, done)
                     if done.error is not None:
                         return done
-                await in_thread(self._store.propagation.settle_propagation, scope, version)
+                await in_thread(self._store.changes.settle_propagation, scope, version)
         except EdenmemError as error:
             return msgspec.structs.replace(done, error=error.message)
         return done

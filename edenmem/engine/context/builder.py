@@ -544,7 +544,8 @@ class ContextBuilder:
         )
 
     def _memory_at(self, scope: Scope, moment: datetime) -> _Memory:
-        version = self._store.history.consolidation_at(scope, moment)
+        versions = self._store.history.versions("consolidation", "", scope=scope)
+        version = next((each for each in reversed(versions) if each.at <= moment), None)
         limit = self._settings.context.reflections_limit
         pending = self._store.history.pending_at(scope, moment)[-limit:] if limit else []
         return _Memory(

@@ -157,7 +157,7 @@ def waiting_scopes(
     due = [status.scope for status in statuses if is_chosen(status)]
     unpropagated = (
         scope
-        for scope in store.propagation.find_unpropagated(agent_id=agent_id)
+        for scope in store.memory.find_unpropagated(agent_id=agent_id)
         if (not kinds or scope.kind in kinds) and (owners is None or scope.user_id in owners)
     )
     return list(dict.fromkeys((*due, *unpropagated)))

@@ -21,7 +21,7 @@ from edenmem.store.mongo.indexes.database import MongoDatabase
 from edenmem.store.mongo.indexes.indexes import MongoIndexes
 from edenmem.store.mongo.memory.audit_log import MongoAuditLog
 from edenmem.store.mongo.memory.history import MongoHistory
-from edenmem.store.mongo.memory.memory import MongoMemory, MongoPropagation
+from edenmem.store.mongo.memory.memory import MongoMemory
 from edenmem.store.mongo.memory.told import MongoTold
 from edenmem.store.mongo.search.search import MongoSearch, SearchChoice
 from edenmem.store.mongo.search.slots import Slots
@@ -70,7 +70,6 @@ class MongoStore(Store):
         self.history = MongoHistory(connection, self.memory)
         self.log = MongoAuditLog(connection)
         self.told = MongoTold(connection)
-        self.propagation = MongoPropagation(connection)
         self.search = MongoSearch(connection, readiness, slots, choice)
         self.vectors = MongoVectors(connection, slots)
         self.switches = MongoSwitches(connection, slots, choice)

@@ -131,6 +131,9 @@ class Memory(Protocol):
     def scopes_of(self, agent_id: str) -> list[Scope]:
         """Return all scopes of an agent with any data, including history and audit."""
 
+    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
+        """Return the scopes with a version of a text to propagate, by agent, kind, owner."""
+
     def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
         """Return a number for each scope that increases with every change by edenmem."""
 
@@ -151,9 +154,6 @@ class History(Protocol):
 
         For a consolidated text pass its scope; ``target_id`` may then be empty.
         """
-
-    def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
-        """Return the version of the scope's text that was current at ``moment``."""
 
     def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
         """Return the facts as they were at ``moment``, newest first.
@@ -194,12 +194,5 @@ class Changes(Protocol):
         Completes an interrupted write of that version; returns how many reflections it marked.
         """
 
-
-class Propagation(Protocol):
-    """Tracks which versions of texts are not yet propagated to other scopes."""
-
-    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
-        """Return the scopes with a version to propagate, by agent, kind, owner."""
-
     def settle_propagation(self, scope: Scope, version: int) -> None:
-        """Mark a version as fully propagated. Idempotent."""
+        """Mark a version of a text as fully propagated. Idempotent."""

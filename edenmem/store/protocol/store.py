@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a command loads what it uses
     from edenmem.store.protocol.host import Contexts, Host
     from edenmem.store.protocol.indexes import Indexes
     from edenmem.store.protocol.log import AuditLog
-    from edenmem.store.protocol.memory import Changes, History, Memory, Propagation
+    from edenmem.store.protocol.memory import Changes, History, Memory
     from edenmem.store.protocol.search import Search
     from edenmem.store.protocol.statistics import Statistics
     from edenmem.store.protocol.told import Told
@@ -46,8 +46,6 @@ class Store:
     history: History
     #: The only way to change memory.
     changes: Changes
-    #: Versions of texts that are not yet propagated to other scopes.
-    propagation: Propagation
     #: The log of changes.
     log: AuditLog
     #: Notes of what left the engine.

@@ -21,7 +21,6 @@ _MODULES = {
     "memory": ("memory.memory", "Memory"),
     "history": ("memory.history", "History"),
     "changes": ("apply.changes", "Changes"),
-    "propagation": ("memory.memory", "Propagation"),
     "log": ("memory.log", "AuditLog"),
     "told": ("memory.told", "Told"),
     "formations": ("formations.formations", "Formations"),

@@ -51,7 +51,7 @@ async def test_a_failing_model_does_not_fail_the_consolidation(
     assert (report.outcome, report.version, report.error) == ("written", 1, None)
     assert report.propagation_error
     assert ladder.noted(ladder.user) == (1,)
-    assert ladder.store.propagation.find_unpropagated() == [ladder.user]
+    assert ladder.store.memory.find_unpropagated() == [ladder.user]
 
     # The next run catches up without new messages.
     assert await ladder.consolidator().due((ladder.user, ladder.group)) == [ladder.user]
@@ -150,7 +150,7 @@ async def test_disabling_propagation_removes_the_mark(any_ladder: Ladder) -> Non
     report = await ladder.consolidator().consolidate(ladder.user)
     assert (report.propagated, report.propagation_error) == (0, None)
     assert len(ladder.asked) == seen
-    assert ladder.store.propagation.find_unpropagated() == []
+    assert ladder.store.memory.find_unpropagated() == []
 
 
 async def test_without_a_model_the_mark_stays(ladder: Ladder) -> None:

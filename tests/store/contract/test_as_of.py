@@ -121,18 +121,6 @@ def test_the_past_is_scoped(store: Store) -> None:
     assert contents(store, hour(2.5), SCOPE, OTHER) == []
 
 
-def test_the_text_is_as_of_the_moment(store: Store) -> None:
-    for version, content in enumerate(("one", "two")):
-        at = hour(version)
-        assert consolidate(store, SCOPE, content, expected_version=version, at=at).ok
-    assert store.history.consolidation_at(SCOPE, hour(-1)) is None
-    assert store.history.consolidation_at(OTHER, hour(9)) is None
-    for moment, version, content in ((0.5, 1, "one"), (1.5, 2, "two"), (99, 2, "two")):
-        then = store.history.consolidation_at(SCOPE, hour(moment))
-        assert then is not None
-        assert (then.version, then.content, then.scope) == (version, content, SCOPE)
-
-
 def test_the_buffer_is_as_of_the_moment(store: Store) -> None:
     made = [add_reflection(store, SCOPE, f"thought {n}", formed_at=hour(n)).id for n in range(4)]
     assert consolidate(

@@ -209,9 +209,7 @@ def test_reads_from_a_restored_store_are_equal(store: Store, open_store: OpenSto
     assert {s.scope: s.pending for s in other.memory.scopes()} == {
         s.scope: s.pending for s in store.memory.scopes()
     }
-    assert sorted(other.propagation.find_unpropagated()) == sorted(
-        store.propagation.find_unpropagated()
-    )
+    assert sorted(other.memory.find_unpropagated()) == sorted(store.memory.find_unpropagated())
 
 
 def test_a_restored_store_accepts_changes(store: Store, open_store: OpenStore) -> None:

@@ -44,7 +44,7 @@ def test_a_refused_write_notes_nothing(store: Store) -> None:
     applied(store, written(USER, 0, propagate=False))
     assert apply_one(store, written(USER, 0)).status is ChangeStatus.CONFLICT
     assert noted(store, USER) == ()
-    assert store.propagation.find_unpropagated() == []
+    assert store.memory.find_unpropagated() == []
 
 
 def test_scopes_with_noted_versions_are_found(store: Store) -> None:
@@ -53,9 +53,9 @@ def test_scopes_with_noted_versions_are_found(store: Store) -> None:
         applied(store, written(scope, 0))
     consolidate(store, Scope.agent(AGENT), "Nothing to propagate.", expected_version=0)
     everything = sorted((USER, GROUP, other), key=lambda s: (s.agent_id, s.kind, s.owner))
-    assert store.propagation.find_unpropagated() == everything
-    assert store.propagation.find_unpropagated(agent_id=AGENT) == [GROUP, USER]
-    assert store.propagation.find_unpropagated(agent_id=new_id()) == []
+    assert store.memory.find_unpropagated() == everything
+    assert store.memory.find_unpropagated(agent_id=AGENT) == [GROUP, USER]
+    assert store.memory.find_unpropagated(agent_id=new_id()) == []
 
 
 def test_settling_removes_exactly_one_version(store: Store) -> None:
@@ -63,14 +63,14 @@ def test_settling_removes_exactly_one_version(store: Store) -> None:
         applied(store, written(USER, version))
     before = store.memory.consolidations((USER,))[USER]
     for _ in range(2):
-        store.propagation.settle_propagation(USER, 2)
+        store.changes.settle_propagation(USER, 2)
         assert noted(store, USER) == (1, 3)
-    store.propagation.settle_propagation(USER, 7)
-    store.propagation.settle_propagation(GROUP, 1)  # a missing text is not created
+    store.changes.settle_propagation(USER, 7)
+    store.changes.settle_propagation(GROUP, 1)  # a missing text is not created
     assert store.memory.consolidations((GROUP,)) == {}
-    store.propagation.settle_propagation(USER, 1)
-    store.propagation.settle_propagation(USER, 3)
+    store.changes.settle_propagation(USER, 1)
+    store.changes.settle_propagation(USER, 3)
     after = store.memory.consolidations((USER,))[USER]
     assert after.unpropagated_versions == ()
     assert (after.version, after.consolidated_content) == (3, before.consolidated_content)
-    assert store.propagation.find_unpropagated() == []
+    assert store.memory.find_unpropagated() == []

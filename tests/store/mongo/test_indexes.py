@@ -453,7 +453,6 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         store.memory.facts_by_hashes(scope, ["a", "b"])
         store.memory.pending(scope)
         store.history.versions("consolidation", "", scope=scope)
-        store.history.consolidation_at(scope, NOW)
         store.history.pending_at(scope, NOW)
     store.history.versions("fact", ids[0])
     store.history.facts_at(scopes, NOW, limit=9)
@@ -497,10 +496,10 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.database.preparation()
     store.search.require_formable(scopes, model="m", dimensions=4)
     for named in ({}, {"agent_id": agent_id}):
-        store.propagation.find_unpropagated(**named)
+        store.memory.find_unpropagated(**named)
         store.usage.usage_by_day(**named, since=ago(days=7))
     store.usage.usage_by_day()
-    store.propagation.settle_propagation(scopes[0], 1)
+    store.changes.settle_propagation(scopes[0], 1)
     list(store.cold.quiet_sessions(before=LATER, rules=None))
     for quiet in store.cold.quiet_sessions(before=LATER, rules="r"):
         store.cold.settle(quiet.session.id, seen=quiet.seen, rules="r")
@@ -575,7 +574,6 @@ DAILY = (
     "history",
     "host",
     "memory",
-    "propagation",
     "search",
     "told",
     "usage",

@@ -44,6 +44,7 @@ from edenmem.store.mongo.core.errors import TransactionTooLarge, index_in
 from edenmem.store.mongo.core.filters import Filter, build_consolidated_key, id_parts, object_id
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
+from edenmem.store.mongo.memory.memory import UNPROPAGATED
 from edenmem.store.mongo.search.slots import Slots
 
 #: Maximum numbers of documents and bytes written in one transaction; a change is never divided.
@@ -166,6 +167,10 @@ class MongoChanges:
                 },
             )
         return marked
+
+    def settle_propagation(self, scope: Scope, version: int) -> None:
+        update = {"$pull": {UNPROPAGATED: version}, "$set": {"updatedAt": utc_now()}}
+        self._db.consolidated.update_one(build_consolidated_key(scope), update)
 
 
 class _Outside:

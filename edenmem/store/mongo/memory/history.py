@@ -231,10 +231,6 @@ class MongoHistory:
             return None
         return text_version(found)
 
-    def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
-        past = [e for e in self.versions("consolidation", "", scope=scope) if e.at <= moment]
-        return past[-1] if past else None
-
     def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
         moved = {"target_type": "fact", "action": {"$in": [TOMBSTONE, "restore"]}}
         since = {"at": {"$gt": moment}}

@@ -11,7 +11,6 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
-from edenmem.models.ids import utc_now
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import (
     Consolidation,
@@ -52,6 +51,9 @@ from edenmem.store.mongo.core.filters import (
 from edenmem.store.mongo.core.readiness import read_fact_keys
 from edenmem.store.mongo.memory.overview import summarize_scopes
 from edenmem.store.protocol.store import batched
+
+#: The versions of a text to propagate, extended by the update that writes a version.
+UNPROPAGATED = "unpropagated_versions"
 
 _T = TypeVar("_T")
 
@@ -331,6 +333,16 @@ class MongoMemory:
         }
         return {scope: found.get(policy_id(scope), 0) for scope in scopes}
 
+    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
+        # There are few at any time, so the agent is filtered here.
+        texts = map(
+            codec.consolidation_from, self._db.consolidated.find({UNPROPAGATED: {"$gte": 1}})
+        )
+        return sorted(
+            (text.home for text in texts if agent_id in (None, text.agent_id)),
+            key=lambda scope: (scope.agent_id, scope.kind, scope.owner),
+        )
+
 
 def _of_agent(agent_id: str | None) -> Filter:
     return EVERYTHING if agent_id is None else {"agent_id": object_id(agent_id)}
@@ -375,28 +387,3 @@ def _newest_first(
 
 def _age(fact: Fact) -> tuple[datetime, str]:
     return fact.formed_at, fact.id
-
-
-#: Extended by the same update that writes a version.
-UNPROPAGATED = "unpropagated_versions"
-
-
-class MongoPropagation:
-    """Implements `edenmem.store.protocol.memory.Propagation`."""
-
-    def __init__(self, db: Connection) -> None:
-        self._db = db
-
-    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
-        # There are few at any time, so the agent is filtered here.
-        texts = map(
-            codec.consolidation_from, self._db.consolidated.find({UNPROPAGATED: {"$gte": 1}})
-        )
-        return sorted(
-            (text.home for text in texts if agent_id in (None, text.agent_id)),
-            key=lambda scope: (scope.agent_id, scope.kind, scope.owner),
-        )
-
-    def settle_propagation(self, scope: Scope, version: int) -> None:
-        update = {"$pull": {UNPROPAGATED: version}, "$set": {"updatedAt": utc_now()}}
-        self._db.consolidated.update_one(build_consolidated_key(scope), update)

@@ -77,6 +77,19 @@ class Changes(Part):
                 scopes.touch(connection, number, at or 0, pending=-marked)
         return marked
 
+    def settle_propagation(self, scope: Scope, version: int) -> None:
+        with self._db.writing() as connection:
+            number = scopes.number_of(connection, scope)
+            row = connection.execute(
+                "SELECT unpropagated FROM consolidations WHERE scope_id = ?", (number,)
+            ).fetchone()
+            stored = msgspec.json.decode(row[0], type=list[int]) if row and row[0] else []
+            left = [one for one in stored if one != version]
+            connection.execute(
+                "UPDATE consolidations SET unpropagated = ? WHERE scope_id = ?",
+                (json_array(left) if left else None, number),
+            )
+
 
 def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[ChangeResult]:
     """Apply a set in the caller's transaction."""

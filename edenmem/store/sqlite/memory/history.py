@@ -101,15 +101,6 @@ class History(Part):
                 entries = [only_version(connection, fact)] if fact else []
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
-    def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
-        with self._db.reading() as connection:
-            row = connection.execute(
-                f"{HISTORY} WHERE h.target_type = 'consolidation' AND h.scope_id = ?"
-                " AND h.at <= ? ORDER BY h.version DESC LIMIT 1",
-                (scopes.number_of(connection, scope), to_ms(moment)),
-            ).fetchone()
-        return history_from(row) if row else None
-
     # -- memory at a moment ------------------------------------------------------------------------
 
     def facts_at(self, scopes_: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:

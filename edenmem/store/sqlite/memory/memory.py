@@ -383,10 +383,6 @@ class Memory(Part):
         )
         return sorted(codec.scope_of(*row) for row in rows)
 
-
-class Propagation(Part):
-    """See `edenmem.store.protocol.memory.Propagation`."""
-
     def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
         where, values = ("", ()) if agent_id is None else (" AND s.agent_id = ?", (agent_id,))
         rows = self._fetch(
@@ -398,19 +394,6 @@ class Propagation(Part):
             (codec.scope_of(*row) for row in rows),
             key=lambda scope: (scope.agent_id, scope.kind, scope.owner),
         )
-
-    def settle_propagation(self, scope: Scope, version: int) -> None:
-        with self._db.writing() as connection:
-            number = scopes.number_of(connection, scope)
-            row = connection.execute(
-                "SELECT unpropagated FROM consolidations WHERE scope_id = ?", (number,)
-            ).fetchone()
-            stored = msgspec.json.decode(row[0], type=list[int]) if row and row[0] else []
-            left = [one for one in stored if one != version]
-            connection.execute(
-                "UPDATE consolidations SET unpropagated = ? WHERE scope_id = ?",
-                (json_array(left) if left else None, number),
-            )
 
 
 def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidation | None:
