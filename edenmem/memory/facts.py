@@ -38,7 +38,7 @@ _SAME = "the scope has the same fact"
 
 def add(change: AddFact, state: State, context: ChangeSet) -> Effect:
     """Plan an addition."""
-    return _insert(change, change.fact, ChangeStatus.APPLIED, state, context)
+    return insert(change, change.fact, ChangeStatus.APPLIED, state, context)
 
 
 def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
@@ -46,7 +46,7 @@ def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
     old = fact_in(state, change.scope, change.fact_id)
     if old is None or old.version != change.expected_version:
         if change.or_add is not None:
-            return _insert(change, change.or_add, ChangeStatus.ADDED_INSTEAD, state, context)
+            return insert(change, change.or_add, ChangeStatus.ADDED_INSTEAD, state, context)
         if old is None:
             return missing(change, change.fact_id)
         return stale(change, old.id, old.version, change.expected_version, change.scope)
@@ -79,11 +79,6 @@ def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
     )
 
 
-def add_instead(change: ReviseFact, fact: Fact, state: State, context: ChangeSet) -> Effect:
-    """Plan the fact that a revision adds if the target cannot be revised."""
-    return _insert(change, fact, ChangeStatus.ADDED_INSTEAD, state, context)
-
-
 def remove(change: RemoveFact, state: State, context: ChangeSet) -> Effect:
     """Plan a removal."""
     old = fact_in(state, change.scope, change.fact_id)
@@ -100,13 +95,14 @@ def fact_in(state: State, scope: Scope, fact_id: str) -> Fact | None:
     return found if found is not None and home_of(found) == scope else None
 
 
-def _insert(
+def insert(
     change: AddFact | ReviseFact,
     fact: Fact,
     status: ChangeStatus,
     state: State,
     context: ChangeSet,
 ) -> Effect:
+    """Plan the insertion of a fact, by an addition or instead of a revision."""
     try:
         scope = fact.home
     except ScopeError as error:

@@ -79,7 +79,7 @@ def audit(
         action=str(type(change).__struct_config__.tag),
         target_type=target_type,
         target_id=target_id,
-        agent_id=_agent_of(scope, target_type, target_id),
+        agent_id=scope.agent_id if scope else target_id if target_type == "agent" else "",
         scope=scope,
         before=before,
         after=after,
@@ -87,12 +87,6 @@ def audit(
         status=status,
         undoes=change.undoes,
     )
-
-
-def _agent_of(scope: Scope | None, target_type: str, target_id: str) -> str:
-    if scope is not None:
-        return scope.agent_id
-    return target_id if target_type == "agent" else ""
 
 
 def duplicate(

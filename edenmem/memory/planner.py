@@ -105,7 +105,7 @@ def _plan_open_part(
     """Plan a change with a closed scope: its effect on other scopes still holds."""
     match change:
         case ReviseFact(scope=scope, or_add=Fact() as fact) if fact.home not in closed:
-            return facts.add_instead(change, fact, state, context)
+            return facts.insert(change, fact, ChangeStatus.ADDED_INSTEAD, state, context)
         case ReviseFact(scope=scope) if scope not in closed:
             return facts.revise(msgspec.structs.replace(change, or_add=None), state, context)
     scope, reason = next(iter(closed.items()))

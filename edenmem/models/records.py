@@ -112,7 +112,10 @@ class StoredEntry(AuditEntry, frozen=True, kw_only=True):
         found: dict[str, Any] = {
             "actor": msgspec.to_builtins(self.actor),
             "target": [self.target_type, self.target_id, self.agent_id, scope],
-            "content": [each and _without_users(each) for each in documents],
+            "content": [
+                each and {name: each[name] for name in each if name != "related_users"}
+                for each in documents
+            ],
             "users": [_users(each) for each in documents],
             "reason": self.reason,
         }
@@ -154,10 +157,6 @@ _FIELDS = 5
 
 def _users(document: dict[str, Any] | None) -> list[Any]:
     return document.get("related_users") or [] if document else []
-
-
-def _without_users(document: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name != "related_users"}
 
 
 class SealedEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,7 +83,9 @@ def _translate(error: Exception, location: str) -> StoreError:
             )
         case driver.NotPrimaryError():
             return _not_primary(location)
-        case driver.NetworkTimeout() if _is_conflict(error.__cause__):
+        case driver.NetworkTimeout(__cause__=driver.OperationFailure(code=code)) if (
+            code == _WRITE_CONFLICT
+        ):
             return StoreError(
                 f"gave up on a transaction at {location}: other clients keep changing the same "
                 "documents",
@@ -138,10 +140,6 @@ def raise_whole() -> Iterator[None]:
         details = {**failures[0], "errorLabels": labels}
         reason = str(details.get("errmsg") or error)
         raise driver.OperationFailure(reason, code, details) from error
-
-
-def _is_conflict(error: BaseException | None) -> bool:
-    return isinstance(error, driver.OperationFailure) and error.code == _WRITE_CONFLICT
 
 
 def reason_of(error: driver.OperationFailure) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from edenmem.models.forgetting import block
@@ -224,7 +223,7 @@ def _move_cursor(db: Connection, session_id: str, end: Place) -> bool:
         session = db.sessions.find_one({"_id": object_id(session_id)}, {_CURSOR: 1})
         if session is None or _reaches(db, _cursor_of(session), end, session_id):
             return False
-        left = _count_after(db, session_id, end.at)
+        left = db.messages.count({"session": object_id(session_id), "createdAt": {"$gt": end.at}})
         fields = {_CURSOR_FIELD: object_id(end.id), "messages_since_memory_formation": left}
         if not left:
             fields["weighted_tokens_since_memory_formation"] = 0
@@ -242,11 +241,6 @@ def _reaches(db: Connection, cursor: str | None, end: Place, session_id: str) ->
     row = db.messages.find_one(here, {"createdAt": 1})
     # Without its message the platform begins at the first one.
     return row is not None and _place(row) >= end
-
-
-def _count_after(db: Connection, session_id: str, at: datetime) -> int:
-    later: Filter = {"session": object_id(session_id), "createdAt": {"$gt": at}}
-    return db.messages.count(later)
 
 
 def _place(message: Document) -> Place:

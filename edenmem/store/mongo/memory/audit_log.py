@@ -52,13 +52,15 @@ class MongoAuditLog:
         limit: int | None = None,
         unreadable: set[str] | None = None,
     ) -> Iterator[AuditEntry]:
+        targets = target_ids if target_id is None else [target_id]
+        words = "|".join(re.escape(text.rstrip()) for text in command_prefixes(command or ""))
         wanted = {
-            "target_id": _in(target_ids) if target_id is None else object_id(target_id),
+            "target_id": {"$in": list(map(object_id, targets))} if targets else None,
             "agent_id": None if agent_id is None else object_id(agent_id),
             "scope_key": None if scope is None else scope.key,
             "actor.run_id": run_id,
             "actor.name": actor,
-            "actor.command": None if command is None else {"$regex": _prefix_pattern(command)},
+            "actor.command": None if command is None else {"$regex": f"^(?:{words})(?: |$)"},
             "action": {"$in": list(actions)} if actions else None,
         }
         filter: Filter = {name: value for name, value in wanted.items() if value is not None}
@@ -127,10 +129,6 @@ class MongoAuditLog:
         return found
 
 
-def _in(ids: Sequence[str]) -> Filter | None:
-    return {"$in": [object_id(each) for each in ids]} if ids else None
-
-
 def _list_shown(documents: Iterable[Document], unreadable: set[str] | None) -> Iterator[AuditEntry]:
     """Read the entries that are not void; see `AuditLog.audit` for ``unreadable``."""
     for document in documents:
@@ -150,9 +148,3 @@ def _value(document: Document, key: AuditKey) -> str:
     if key == "run":
         return str(document["actor"]["run_id"])
     return str(document["_id" if key == "entry" else "target_id"])
-
-
-def _prefix_pattern(command: str) -> str:
-    """Return a regular expression for commands with this prefix, in whole words."""
-    texts = (re.escape(text.rstrip()) for text in command_prefixes(command))
-    return f"^(?:{'|'.join(texts)})(?: |$)"

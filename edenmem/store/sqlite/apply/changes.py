@@ -132,7 +132,11 @@ class EffectWriter:
                 self._touched[touch.scope] = (revision + 1, *grown)  # type: ignore[assignment]
             if effect.repairs is not None:
                 self._touch()
-                self._count_anew(effect.repairs)
+                number = self._number(effect.repairs)
+                self._db.execute(
+                    "UPDATE scopes SET facts = ?, reflections = ?, pending = ? WHERE scope_id = ?",
+                    (*count_scope(self._db, number), number),
+                )
         log.add_versions(self._db, self._versions)
         log.add_entries(self._db, self._entries)
         self._touch()
@@ -156,13 +160,6 @@ class EffectWriter:
                 pending=pending,
             )
         self._touched = {}
-
-    def _count_anew(self, scope: Scope) -> None:
-        number = self._number(scope)
-        self._db.execute(
-            "UPDATE scopes SET facts = ?, reflections = ?, pending = ? WHERE scope_id = ?",
-            (*count_scope(self._db, number), number),
-        )
 
     # -- documents ---------------------------------------------------------------------------
 

@@ -90,14 +90,6 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
     )
 
 
-def find_formation(connection: sqlite3.Connection, formation_id: str) -> Formation | None:
-    """Return the formation with this ID, with its changes if it is recorded."""
-    row = connection.execute(
-        f"SELECT {COLUMNS}, changes FROM formations WHERE id = ?", (formation_id,)
-    ).fetchone()
-    return formation_from(connection, row) if row else None
-
-
 def _encode(formation: Formation, name: str) -> Any:
     """Encode a column; superseded formations are marked by their list of messages only."""
     value = getattr(formation, name)
@@ -251,7 +243,10 @@ class Formations(Part):
 
     def formation(self, formation_id: str) -> Formation | None:
         with self._db.reading() as connection:
-            return find_formation(connection, formation_id)
+            row = connection.execute(
+                f"SELECT {COLUMNS}, changes FROM formations WHERE id = ?", (formation_id,)
+            ).fetchone()
+            return formation_from(connection, row) if row else None
 
     def list_formations(
         self,

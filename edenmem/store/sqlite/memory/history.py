@@ -70,11 +70,6 @@ def place_versions(entries: Iterable[HistoryEntry]) -> Iterator[StoredVersion]:
         yield place_version(entry, life)
 
 
-def _fact_now(connection: sqlite3.Connection, fact_id: str) -> Fact | None:
-    row = connection.execute(f"{codec.FACT} WHERE f.id = ?", (fact_id,)).fetchone()
-    return codec.fact_from(row) if row else None
-
-
 class History(Part):
     """See `edenmem.store.protocol.memory.History`."""
 
@@ -97,8 +92,8 @@ class History(Part):
                 )
             entries = [history_from(row) for row in rows]
             if target_type == "fact" and not entries:
-                fact = _fact_now(connection, target_id)
-                entries = [only_version(connection, fact)] if fact else []
+                facts = connection.execute(f"{codec.FACT} WHERE f.id = ?", (target_id,))
+                entries = [only_version(connection, fact) for fact in map(codec.fact_from, facts)]
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
     # -- memory at a moment ------------------------------------------------------------------------
