@@ -6,7 +6,7 @@ after that, with their content in history. An interruption leaves duplicates, bu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -55,13 +55,6 @@ class FactGroup(msgspec.Struct, frozen=True, kw_only=True):
     scores: tuple[float, ...]
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """The data of a fact that is kept during the scan of a scope."""
-
-    formed_at: datetime
-    near: tuple[tuple[str, float], ...]
-
-
 def find_groups(
     store: Store,
     scope: Scope,
@@ -82,15 +75,24 @@ def find_groups(
     Raises:
         EmbeddingModelMismatch: the scope has vectors, but none of ``model``.
     """
-    seen: dict[str, _Seen] = {}
+    formed: dict[str, datetime] = {}
+    scores: dict[str, dict[str, float]] = {}
     words: dict[str, list[str]] = {}
     facts = store.memory.facts(FactFilter(scopes=(scope,)), with_vectors=model is not None)
     for batch in batched(facts, BATCH):
         near = _near(store, scope, batch, model, floor)
         for fact in batch:
-            seen[fact.id] = _Seen(fact.formed_at, near.get(fact.id, ()))
+            formed[fact.id] = fact.formed_at
             words.setdefault(fold(fact.content), []).append(fact.id)
-    for ids in _group_facts(seen, [ids for ids in words.values() if len(ids) > 1]):
+            for other, score in near.get(fact.id, ()):
+                _join(scores, fact.id, other, score)
+    order = sorted(formed, key=lambda fact_id: (formed[fact_id], fact_id))
+    rank = {fact_id: number for number, fact_id in enumerate(order)}
+    for same in words.values():
+        first, *others = sorted(same, key=rank.__getitem__)
+        for other in others:
+            _join(scores, first, other, 1.0)
+    for ids in _group_facts(order, rank, scores):
         found = store.memory.facts_by_ids((scope,), list(ids))
         # A fact with a key is the item of another system.
         current = [found[id] for id in ids if id in found and found[id].key is None]
@@ -120,37 +122,24 @@ def _near(
     }
 
 
+def _join(scores: dict[str, dict[str, float]], one: str, other: str, score: float) -> None:
+    for a, b in ((one, other), (other, one)):  # neighbor lists are not symmetric
+        row = scores.setdefault(a, {})
+        row[b] = max(score, row.get(b, 0.0))
+
+
 def _group_facts(
-    seen: dict[str, _Seen], same_words: Sequence[Sequence[str]]
+    order: Sequence[str], rank: Mapping[str, int], scores: Mapping[str, Mapping[str, float]]
 ) -> Iterator[dict[str, float]]:
     """Yield disjoint groups as a map of IDs to scores, the oldest fact first."""
-    scores: dict[str, dict[str, float]] = {}
-
-    def join(one: str, other: str, score: float) -> None:
-        for a, b in ((one, other), (other, one)):  # neighbor lists are not symmetric
-            row = scores.setdefault(a, {})
-            row[b] = max(score, row.get(b, 0.0))
-
-    for fact_id, each in seen.items():
-        for other, score in each.near:
-            if other in seen:
-                join(fact_id, other, score)
-    for ids in same_words:
-        first = min(ids, key=lambda fact_id: (seen[fact_id].formed_at, fact_id))
-        for other in ids:
-            if other != first:
-                join(first, other, 1.0)
     taken: set[str] = set()
-    order = sorted(scores, key=lambda fact_id: (seen[fact_id].formed_at, fact_id))
-    rank = {fact_id: number for number, fact_id in enumerate(order)}
     for seed in order:
-        if seed in taken:
-            continue
-        members = [other for other in scores[seed] if other not in taken]
-        if members:
+        near = scores.get(seed, {})
+        members = [other for other in near if other not in taken and other in rank]
+        if seed not in taken and members:
             taken.update((seed, *members))
             members.sort(key=rank.__getitem__)
-            yield {seed: 1.0} | {other: scores[seed][other] for other in members}
+            yield {seed: 1.0} | {other: near[other] for other in members}
 
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):

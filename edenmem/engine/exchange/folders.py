@@ -54,8 +54,8 @@ FILES: dict[Content, str] = {
     "reflections": "reflections.md",
 }
 
-#: Maximum lengths in characters, far above those of any export.
-_LONGEST_HEAD, _LONGEST_FILE = 8_000, 20_000_000
+#: Maximum length of a front matter in characters, far above that of any export.
+_LONGEST_HEAD = 8_000
 HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(
     r"(?:\A|[ \t])<!-- ([0-9a-f]{24}) v(\d{1,9})( private)?(?: unconfirmed)?(?: (\{.*\}))? -->"
@@ -151,8 +151,6 @@ def parse(text: str) -> Page | None:
     Raises:
         InputError: an exported file is invalid.
     """
-    if len(text) > _LONGEST_FILE:
-        raise InputError("the file is too large")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     found = HEAD.match(text)
     if found is None or not _is_ours(found):
@@ -475,13 +473,10 @@ def _sweep(folder: Path, written: set[Path]) -> int:
     for path in sorted(folder.rglob("*.md")):
         if path in written or path.is_symlink() or path.name not in FILES.values():
             continue
-        try:
-            ours = parse(path.read_text(encoding="utf-8")) is not None
-        except (InputError, UnicodeDecodeError):
-            ours = False
-        if ours:
-            path.unlink()
-            removed += 1
+        with suppress(InputError):
+            if parse(read_markdown(path)) is not None:
+                path.unlink()
+                removed += 1
     return removed
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -78,7 +79,11 @@ class Forgotten:
     """
 
     def __init__(self, store: Store, header: dict[str, Any]) -> None:
-        made = _time_of(header)
+        made: datetime | None = None
+        if header:  # a backup without a valid time counts as older than all erasures
+            made = datetime.min.replace(tzinfo=UTC)
+            with suppress(msgspec.ValidationError, ValueError):
+                made = as_utc(msgspec.convert(header.get("created_at"), datetime))
         self._blocks = {
             key: forgetting.closed_at
             for forgetting in store.erasure.forgettings()
@@ -124,16 +129,6 @@ def _keys(record: Record) -> Iterator[str]:
     account = record.id if isinstance(record, StoredUser) else getattr(record, "sender", None)
     if account:
         yield block("called", account.casefold())
-
-
-def _time_of(header: dict[str, Any]) -> datetime | None:
-    """Return when a file was written; without a valid time, the earliest one."""
-    if not header:
-        return None
-    try:
-        return as_utc(msgspec.convert(header.get("created_at"), datetime))
-    except (msgspec.ValidationError, ValueError):
-        return datetime.min.replace(tzinfo=UTC)
 
 
 class _UserLine(msgspec.Struct):
@@ -425,22 +420,17 @@ class Importer:
             if answer.status is LoadStatus.DIFFERS and self._replaces:
                 answer, word = self._replace(kind, record, answer)
             else:
-                if self._is_from_here(record, answer):
+                # The only version of a fact without history is derived from the fact, and there
+                # only because this import added the fact.
+                if (
+                    isinstance(record, StoredVersion)
+                    and record.target_type == "fact"
+                    and answer.status is LoadStatus.SAME
+                    and self._report.counts.get(RecordKind.FACT.value, {}).keys() == {"added"}
+                ):
                     answer = LoadResult(status=LoadStatus.ADDED)
                 word = answer.status.value
             self._report.note(line, record, answer, word)
-
-    def _is_from_here(self, record: Record, answer: LoadResult) -> bool:
-        """Return whether a fact's version exists only because this import added the fact.
-
-        The only version of a fact without history is derived from the fact.
-        """
-        return (
-            isinstance(record, StoredVersion)
-            and record.target_type == "fact"
-            and answer.status is LoadStatus.SAME
-            and self._report.counts.get(RecordKind.FACT.value, {}).keys() == {"added"}
-        )
 
     def _searchable(self, record: Record) -> Record:
         """Return the record, without a vector that search here cannot use."""

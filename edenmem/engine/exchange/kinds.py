@@ -8,8 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from edenmem.engine.exchange.files import Source
 
 
@@ -46,8 +44,15 @@ class FileKind(StrEnum):
         """Return whether the items are conversations."""
         return self in (self.CHATGPT, self.CLAUDE, self.MESSAGES, self.SESSIONS)
 
-    def read(self, source: Source | Path, left_out: dict[str, int]) -> Iterator[tuple[int, Any]]:
-        """Yield number and line of each item, as the module of the format in `formats` does."""
+    def read(self, source: Any, left_out: dict[str, int]) -> Iterator[tuple[int, Any]]:
+        """Yield number and line of each item of a `Source`, or of the notes at a path.
+
+        The module of the format in `formats` reads them.
+        """
+        if self is FileKind.SESSIONS:  # edenmem's own form, as it is
+            from edenmem.engine.exchange.documents import read_pairs
+
+            return ((number, item) for number, _, item in read_pairs(source))
         name = "mcp_graph" if self is FileKind.MCP else self.value
         module = import_module(f"edenmem.engine.exchange.formats.{name}")
         found: Iterator[tuple[int, Any]] = module.read(source, left_out)
