@@ -436,4 +436,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=25, stateful_step_count=40)
+TestInterleavings.settings = settings(max_examples=15, stateful_step_count=40)

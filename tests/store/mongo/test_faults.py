@@ -239,7 +239,7 @@ def test_a_set_interrupted_at_any_command_is_atomic(mongo: MongoStore, breaking:
     points, wanted = breaker.points, _state(mongo)
     assert expected == [True] * (len(expected) - 1) + [False]
     assert points > 30
-    for point in {*range(0, points, 16), points - 2, points - 1}:
+    for point in {*range(0, points, 32), points - 2, points - 1}:
         template.restore()
         store, breaker = breaking(point)
         with pytest.raises(StoreError):

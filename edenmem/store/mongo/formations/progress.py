@@ -8,7 +8,7 @@ from typing import Any
 
 from edenmem.models.forgetting import block
 from edenmem.models.formation import Reach, Reading
-from edenmem.models.ids import is_id
+from edenmem.models.ids import is_id, time_of
 from edenmem.store.common.progress import (
     Place,
     Readers,
@@ -203,12 +203,20 @@ def advance_cursor(db: Connection, session_id: str, *, past_replies: bool) -> bo
 
 
 def _pass_replies(db: Connection, session_id: str, end: Place) -> Place:
-    """Return the last message before the next one of a person."""
-    later: Filter = {"session": object_id(session_id), "createdAt": {"$gte": end.at}}
+    """Return the last message before the next one of a person.
+
+    Up to a cursor of a message that was deleted, all count as formed.
+    """
+    here = object_id(session_id)
+    cursor = _cursor_of(db.sessions.find_one({"_id": here}, {_CURSOR: 1}) or {})
+    is_there = cursor is None or db.messages.count({"_id": object_id(cursor)}, limit=1)
+    formed_until = time_of(cursor) if cursor is not None and not is_there else None
+    later: Filter = {"session": here, "createdAt": {"$gte": end.at}}
     fields = {"createdAt": 1, "role": 1, "trigger": 1}
     for row in db.messages.find(later, fields, sort=_IN_ORDER):
         if _place(row) > end:
-            if row.get("role") == "user" and not row.get("trigger"):
+            is_by_person = row.get("role") == "user" and not row.get("trigger")
+            if is_by_person and (formed_until is None or _place(row).at > formed_until):
                 break
             end = _place(row)
     return end
