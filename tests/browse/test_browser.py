@@ -44,6 +44,12 @@ SHORT = "Lena prefers short answers."
 HOSTILE = "[bold]loud[/bold] [@click=app.quit]x[/] \x1b[2J\x1b]0;owned\x07 \u202egnp.exe \x9b31m"
 
 
+@pytest.fixture(autouse=True)
+def blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing: the screen would be drawn for nobody, in a third of the time."""
+    monkeypatch.setattr("textual._compositor.Compositor.render_update", lambda *_, **__: None)
+
+
 class World(NamedTuple):
     """A store with two agents and two users, and the service on it."""
 

@@ -1,58 +1,33 @@
 """An operator's bad day: something is wrong with a memory, somebody edited the wrong text, and in
-the end everything is as it should be. On both stores."""
+the end everything is as it should be."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from edenmem.models.ids import new_id
 from tests.cli.conftest import Cli, Inside
-from tests.support.stores import SECANTUS_TOO
 
 USER = ("--agent", "mira", "--user", "lena")
 
 
-@pytest.fixture(params=["sqlite", SECANTUS_TOO])
+@pytest.fixture
 def shop(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[Inside]:
-    """edenmem on a new store of each kind."""
-    if request.param == "sqlite":
-        cli = Cli(f"sqlite:///{tmp_path}/memory.db", tmp_path)
-        yield Inside(cli, monkeypatch, capsys)
-        return
-    from pymongo import MongoClient
-
-    uri, name = request.getfixturevalue("secantus_uri"), f"bad_day_{new_id()}"
-    cli = Cli(f"{uri.rstrip('/')}/{name}", tmp_path)
-    yield Inside(cli, monkeypatch, capsys)
-    with MongoClient(uri) as client:
-        client.drop_database(name)
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Inside:
+    """edenmem on a new store."""
+    return Inside(Cli(f"sqlite:///{tmp_path}/memory.db", tmp_path), monkeypatch, capsys)
 
 
 def spoil_hash(fact_id: str) -> None:
     """Give a fact a hash that is not its text's, as no command can."""
-    uri = os.environ["EDENMEM_URI"]
-    if uri.startswith("sqlite:"):
-        with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as file, file:
-            file.execute("UPDATE facts SET hash = 'spoilt' WHERE id = ?", (fact_id,))
-        return
-    from bson import ObjectId
-    from pymongo import MongoClient
-
-    with MongoClient[Any](uri) as client:
-        facts = client.get_default_database()["memory2_facts"]
-        facts.update_one({"_id": ObjectId(fact_id)}, {"$set": {"hash": "spoilt"}})
+    path = os.environ["EDENMEM_URI"].removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE facts SET hash = 'spoilt' WHERE id = ?", (fact_id,))
 
 
 def test_an_operators_bad_day(shop: Inside) -> None:

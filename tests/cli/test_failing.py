@@ -212,7 +212,7 @@ def test_too_little_memory_is_no_bug(
 @pytest.mark.parametrize("unbuffered", ["1", ""], ids=["while it writes", "at its end"])
 @pytest.mark.parametrize(
     "command",
-    [("config", "show", "--format", "jsonl"), ("export", "-"), ("--help",)],
+    [("config", "show", "--format", "jsonl"), ("export", "-")],
     ids=lambda words: words[0],
 )
 def test_whoever_reads_may_leave(command: tuple[str, ...], unbuffered: str, cli: Cli) -> None:

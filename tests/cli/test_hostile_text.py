@@ -17,6 +17,7 @@ import pytest
 from edenmem.text import display_width
 from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, Inside, controls
 
+USER = ("--agent", "mira", "--user", "lena")
 READING = [
     ("agent", "list"),
     ("show", "mira"),
@@ -61,9 +62,20 @@ def test_in_a_pipe_no_text_is_obeyed(
             assert display_width(line) <= columns or str(prepared) in line
 
 
-@pytest.mark.parametrize("command", READING, ids=IDS)
+#: One for each way to print: a table, fields and a text, messages, hits, a diff, a document.
+PRINTED = [
+    ("fact", "list", *USER),
+    ("show", "mira"),
+    ("show", "first-visit"),
+    ("search", "whale", *USER),
+    ("consolidation", "diff", *USER),
+    ("context", "first-visit"),
+]
+
+
+@pytest.mark.parametrize("command", PRINTED, ids=lambda command: " ".join(command[:2]))
 def test_on_a_terminal_no_text_is_obeyed(command: tuple[str, ...], shared_cli: Cli) -> None:
-    columns = 80 if READING.index(command) % 2 else 200
+    columns = 80 if PRINTED.index(command) % 2 else 200
     result = shared_cli.on_terminal(*command, columns=columns)
     assert result.code == 0, result.out
     assert not controls(result.out)

@@ -20,17 +20,11 @@ SESSION = {
 USER = ("--agent", "mira", "--user", "lena")
 
 
-class Processes(Cli):
-    """Each command as a process of its own, as people have it."""
-
-    __call__ = Cli.process
-
-
 @pytest.fixture(params=["sqlite", pytest.param("mongodb", marks=pytest.mark.slow)])
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Cli:
     """edenmem on a store that is not there yet, of each kind, over a real socket."""
     if request.param == "sqlite":
-        return Processes(f"sqlite:///{tmp_path}/fresh.db", tmp_path)
+        return Cli(f"sqlite:///{tmp_path}/fresh.db", tmp_path)
     return Cli(f"{request.getfixturevalue('secantus_uri').rstrip('/')}/t{new_id()}", tmp_path)
 
 

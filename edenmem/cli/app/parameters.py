@@ -140,7 +140,10 @@ def _one(parameter: Any, kind: Any, value: Any) -> Any:
     else:
         raise TypeError(f"{_name(parameter)}: no conversion to {kind!r}")
     if kind is int:
-        _check_range(parameter, converted)
+        low, high = parameter.min, parameter.max
+        if (low is not None and converted < low) or (high is not None and converted > high):
+            bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise _wrong(parameter, converted, f"a whole number, {bounds}")
     return converted
 
 
@@ -156,14 +159,6 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
     """Return the hint that names the nearest of the known words, or None if none is near."""
     near = nearest_word(word, known)
     return f"did you mean {near!r}?" if near else None
-
-
-def _check_range(parameter: Any, number: int) -> None:
-    low, high = parameter.min, parameter.max
-    if (low is None or number >= low) and (high is None or number <= high):
-        return
-    bounds = f"at least {low}" if high is None else f"from {low} to {high}"
-    raise _wrong(parameter, number, f"a whole number, {bounds}")
 
 
 def _wrong(parameter: Any, value: object, wanted: str, hint: str | None = None) -> UsageError:

@@ -18,6 +18,7 @@ from edenmem.errors import ConflictError, InputError, UsageError, unreadable
 from edenmem.text import printable
 
 _COLORS = {"+": "32", "-": "31", "@": "36"}
+_ANSWERS = {"y": "yes", "n": "no", "e": "edit again"}
 
 
 def read_text_option(content: str | None, file: str | None) -> str | None:
@@ -128,11 +129,14 @@ def change_text(
             if dry_run:
                 show(tried)
                 return None
-            answer = _ask_to_write(can_edit=edited is not None, yes=yes)
-            if answer == "no":
+            if edited is None or yes:
+                answer = "y" if confirm("Write this?", yes=yes) else "n"
+            else:
+                answer = ask_key("Write this? [y]es, [n]o, [e]dit again", _ANSWERS, default="n")
+            if answer == "n":
                 out.note("nothing was changed")
                 return None
-            if answer == "yes":
+            if answer == "y":
                 written = write(after, False)
                 is_lost = False
                 show(written)
@@ -141,23 +145,13 @@ def change_text(
         is_lost = True
         raise
     finally:
-        if edited is not None and not (is_lost and _differs(edited.path, before)):
-            edited.path.unlink(missing_ok=True)
+        path = edited.path if edited is not None else None
+        original = f"{before}\n".encode()
+        if path is not None and not (is_lost and path.exists() and path.read_bytes() != original):
+            path.unlink(missing_ok=True)
         elif is_lost:
-            path = edited.path if edited is not None else _write_private(after, name)
+            path = path or _write_private(after, name)
             sys.stderr.write(f"your text is saved in {path} (use it with --file)\n")
-
-
-def _differs(path: Path, text: str) -> bool:
-    return path.exists() and path.read_bytes() != f"{text}\n".encode()
-
-
-def _ask_to_write(*, can_edit: bool, yes: bool) -> str:
-    """Ask for confirmation: "yes", "no" or "edit again"."""
-    if yes or not can_edit:
-        return "yes" if confirm("Write this?", yes=yes) else "no"
-    answers = {"y": "yes", "n": "no", "e": "edit again"}
-    return answers[ask_key("Write this? [y]es, [n]o, [e]dit again", answers, default="n")]
 
 
 def show_diff(

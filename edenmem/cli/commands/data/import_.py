@@ -209,9 +209,10 @@ def import_(
                     owner=owner,
                     progress=progress.step,
                 )
+                progress.pause()
+                places = partial(line_place, file=file_name(source), unit=found.chats.unit)
+                run.out.notes(f"{places(number)}: {problem}" for number, problem in chats.problems)
         progress.pause()
-        for number, problem in chats.problems if chats else ():
-            run.out.note(f"{line_place(number, file_name(source), found.chats.unit)}: {problem}")
         _print_done(run, facts, chats, survey, file_name(source), dry_run=dry_run)
     damage = (facts and facts.damage) or (survey and survey.damage)
     failed = facts is not None and (facts.failed or facts.differing)

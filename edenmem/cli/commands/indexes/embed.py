@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -19,6 +18,8 @@ from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column, format_cost
 from edenmem.errors import EdenmemError, ExitCode, UsageError, line_place
+from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
+from edenmem.settings.schema import SECRETS, Settings
 from edenmem.text import many
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from edenmem.engine.evaluation.queries import LabeledSet
     from edenmem.engine.evaluation.tuning import Comparison, RecipePair
     from edenmem.engine.service import MemoryService
-    from edenmem.models.switch import SwitchPhase, VectorSwitch
-    from edenmem.settings.schema import Settings
-
 
 app = group("Create vectors for facts, and switch embedding models.")
 
@@ -133,10 +131,13 @@ def backfill(
         run.out.note(f"until then, they keep their vectors of {', '.join(sorted(total.others))}")
     if plan.replaced:
         run.confirm(f"Replace {many(plan.replaced, 'vector')}?", yes=yes)
-    with _progress(run, plan.facts) as show:
+    with show_progress(run.out) as progress:
         report = run.serve(
             lambda service: service.embeddings.backfiller.run(
-                agent_id=chosen, limit=limit, concurrency=concurrency, progress=show
+                agent_id=chosen,
+                limit=limit,
+                concurrency=concurrency,
+                progress=lambda done: progress.step("embedding", done, plan.facts),
             )
         )
     _print_report(run, report)
@@ -179,13 +180,6 @@ def _print_failures(report: BackfillReport) -> None:
 def _cost(cost: float | None) -> str:
     """Format the cost of embedding, with a hint if the price is unknown."""
     return format_cost(cost) + (" (set embedding.prices)" if cost is None else "")
-
-
-@contextmanager
-def _progress(run: Invocation, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows the number of embedded facts on a terminal."""
-    with show_progress(run.out) as progress:
-        yield lambda done: progress.step("embedding", done, total)
 
 
 # -- another model -------------------------------------------------------------------------------
@@ -289,7 +283,13 @@ def use(
     filled = _fill_vectors(run, settings, plan, concurrency)
     comparison = _compare_models(run, settings, plan, labeled, patience) if labeled else None
     if comparison is not None and comparison.loss > max_loss and not force:
-        raise _loss(comparison, max_loss)
+        pair = comparison.pairs[0]
+        raise EdenmemError(
+            f"with {comparison.new_model}, recall@{comparison.top_k} of recipe {pair.recipe!r}"
+            f" falls from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than"
+            f" {max_loss:g}; {comparison.old_model} is still in use",
+            hint="allow the loss with --max-loss or --force, or run 'edenmem embed use --abandon'",
+        )
     if plan.switch.phase == "filling":
         question = f"Switch from {plan.switch.previous} to {plan.switch.model}?"
         run.confirm(question, yes=yes, otherwise="prepared, but not switched")
@@ -299,7 +299,26 @@ def use(
             await switcher.commit(concurrency=concurrency, patience=patience)
 
     run.serve(commit)
-    _print_outcome(run, _make_plan(run, settings), filled, comparison)
+    switch = _make_plan(run, settings).switch
+    compared = to_data(comparison) | {"loss": comparison.loss} if comparison else None
+    run.out.record(
+        {
+            "switch": to_data(switch),
+            "in_force": switch.in_force,
+            "filled": _report_data(filled),
+            "comparison": compared,
+        },
+        [
+            ("switch to", switch.model),
+            ("  state", describe_switch(switch)),
+            ("embedded", many(filled.embedded, "fact")),
+            ("tokens", f"{filled.tokens:,}"),
+            ("cost", _cost(filled.cost)),
+            ("took", f"{filled.seconds:.1f} s"),
+        ],
+        data=dict,
+    )
+    _print_failures(filled)
     if to_profile is not None:
         run.out.note(f"use profile {to_profile!r} from now on, or its [embedding] settings")
     if commands := [
@@ -373,8 +392,6 @@ def _changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
     Raises:
         UsageError: A setting is not NAME=VALUE, or is a secret.
     """
-    from edenmem.settings.schema import SECRETS
-
     changes = {"embedding.model": model} if model else {}
     for text in to:
         name, equals, value = text.partition("=")
@@ -436,10 +453,14 @@ def _fill_vectors(
 
     async def fill(service: MemoryService) -> BackfillReport:
         async with service.embeddings.switching(settings) as switcher:
-            with _progress(run, plan.backfill.facts) as show:
-                return await switcher.fill(plan, concurrency=concurrency, progress=show)
+            return await switcher.fill(
+                plan,
+                concurrency=concurrency,
+                progress=lambda done: progress.step("embedding", done, plan.backfill.facts),
+            )
 
-    report = run.serve(fill)
+    with show_progress(run.out) as progress:
+        report = run.serve(fill)
     if report.stopped_early or count_missing(report):
         _print_report(run, report)
         run.out.note(f"{plan.switch.in_force} is still in use; run the same command to continue")
@@ -473,16 +494,6 @@ def _compare_models(
     return found
 
 
-def _loss(comparison: Comparison, max_loss: float) -> EdenmemError:
-    pair = comparison.pairs[0]
-    return EdenmemError(
-        f"with {comparison.new_model}, recall@{comparison.top_k} of recipe {pair.recipe!r} falls "
-        f"from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than {max_loss:g}; "
-        f"{comparison.old_model} is still in use",
-        hint="allow the loss with --max-loss or --force, or run 'edenmem embed use --abandon'",
-    )
-
-
 def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
     backfill = plan.backfill
     run.out.record(
@@ -497,29 +508,6 @@ def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
         ],
         data=plan_data,
     )
-
-
-def _print_outcome(
-    run: Invocation, plan: SwitchPlan, filled: BackfillReport, compared: Comparison | None
-) -> None:
-    run.out.record(
-        {
-            "switch": to_data(plan.switch),
-            "in_force": plan.switch.in_force,
-            "filled": _report_data(filled),
-            "comparison": to_data(compared) | {"loss": compared.loss} if compared else None,
-        },
-        [
-            ("switch to", plan.switch.model),
-            ("  state", describe_switch(plan.switch)),
-            ("embedded", many(filled.embedded, "fact")),
-            ("tokens", f"{filled.tokens:,}"),
-            ("cost", _cost(filled.cost)),
-            ("took", f"{filled.seconds:.1f} s"),
-        ],
-        data=dict,
-    )
-    _print_failures(filled)
 
 
 #: Phase → description.
@@ -539,8 +527,6 @@ def describe_switch(switch: VectorSwitch) -> str:
 
 def _print_switch(run: Invocation, switch: VectorSwitch, status: VectorStatus) -> None:
     """Print a pending switch, and the next command on stderr."""
-    from edenmem.models.switch import WAY_ON
-
     total = status.total
     run.out.fields(
         [

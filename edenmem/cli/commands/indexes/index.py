@@ -110,7 +110,7 @@ def create(
                 f"  {difference}" for difference in state.differences or ("will be rebuilt",)
             )
         if not dry_run:
-            run.confirm(f"Update {_describe_indexes(states)}?", yes=yes)
+            run.confirm(f"Update {many(len(states), 'index', 'indexes')}?", yes=yes)
         actions += keeper.update(states, rebuild=rebuild, dry_run=dry_run)
     else:
         if replace and (older := keeper.to_replace()):
@@ -119,7 +119,7 @@ def create(
                     f"{action.name} on {action.state.collection}: {action.note}"
                     for action in keeper.replace(older, dry_run=True)
                 )
-                run.confirm(f"Replace {_describe_indexes(older)}?", yes=yes)
+                run.confirm(f"Replace {many(len(older), 'index', 'indexes')}?", yes=yes)
             actions += keeper.replace(older, dry_run=dry_run)
         done = {action.name for action in actions}
         made = keeper.create(names or (), dry_run=dry_run)
@@ -218,12 +218,8 @@ def drop(
     states = [action.state for action in planned if action.outcome == "would_drop"]
     if not yes:
         run.out.notes(f"{state.name} on {state.collection}" for state in states)
-    run.confirm(f"Drop {_describe_indexes(states)}?", yes=yes)
+    run.confirm(f"Drop {many(len(states), 'index', 'indexes')}?", yes=yes)
     _print_actions(run, keeper.drop(names))
-
-
-def _describe_indexes(states: Sequence[IndexState]) -> str:
-    return f"{len(states)} indexes" if len(states) > 1 else "this index"
 
 
 def _wait(

@@ -58,22 +58,16 @@ def show(
     """
     run = invocation(ctx)
     target = run.resolver.target(ref, removed=True)
-    match target.kind:
-        case "fact":
-            _show_fact(run, target.id, vectors)
-        case "reflection":
-            _show_reflection(run, target.id)
-        case "session":
-            _show_session(run, target.id, limit)
-        case "agent":
-            _show_agent(run, target.id)
-        case "user":
-            _show_user(run, target.id)
-        case "entry":
-            show_entry(run, run.service.history.entry(target.id))
-        case "scope":
-            assert target.scope is not None
-            show_text(run, target.scope)
+    if target.scope is not None:
+        show_text(run, target.scope)
+    elif target.kind == "entry":
+        show_entry(run, run.service.history.entry(target.id))
+    elif target.kind == "fact":
+        _show_fact(run, target.id, vectors)
+    elif target.kind == "session":
+        _show_session(run, target.id, limit)
+    else:
+        _SHOWN[target.kind](run, target.id)
 
 
 def why(
@@ -322,3 +316,7 @@ def _show_session(run: Invocation, session_id: str, limit: int) -> None:
             run.out.passage(title, message.content)
     if cut:
         run.out.note(f"showing the newest {many(limit, 'message')}; --limit 0 shows all")
+
+
+#: Kind → how it is shown.
+_SHOWN = {"reflection": _show_reflection, "agent": _show_agent, "user": _show_user}

@@ -16,13 +16,12 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_json
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import ConfigError, UsageError
+from edenmem.mcp.client_config import CLIENTS, Client, http_config, stdio_config
 from edenmem.settings.installation import install_hint, own_command
 from edenmem.settings.paths import has_password, user_config_file
 
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
-    from edenmem.mcp.client_config import Client
-
 
 #: Default address of --http.
 _HOST, _PORT = "127.0.0.1", 8378
@@ -162,8 +161,6 @@ def _serve_http(
 
 
 def _parse_client(words: Sequence[str]) -> Client:
-    from edenmem.mcp.client_config import CLIENTS
-
     if words[0] != "config":
         raise UsageError(
             f"unknown argument: {words[0]!r}", hint="did you mean 'edenmem mcp config CLIENT'?"
@@ -179,8 +176,6 @@ def _parse_client(words: Sequence[str]) -> Client:
 
 def _print_config(run: Invocation, client: Client, extra: Sequence[str]) -> None:
     """Print the configuration of a client with its own folder and environment."""
-    from edenmem.mcp.client_config import stdio_config
-
     command = [*own_command(), *_store_options(run), "mcp"]
     if "--agent" not in extra:  # a client cannot ask which one
         only = options.choose_agent(run, None)
@@ -196,8 +191,6 @@ def _print_http_config(
     run: Invocation, client: Client, extra: Sequence[str], host: str, port: int
 ) -> None:
     """Print the configuration of a client for a running server, and the command that starts it."""
-    from edenmem.mcp.client_config import http_config
-
     is_local = host in ("127.0.0.1", "::1", "localhost")
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
     config = http_config(client, url, token_variable="" if is_local else "EDENMEM_TOKEN")

@@ -17,6 +17,14 @@ from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import NotFoundError, StoreError, UsageError
+from edenmem.settings.keys import (
+    accepted_values,
+    defaults,
+    descriptions,
+    format_value,
+    leaves,
+)
+from edenmem.settings.load import effective, masked
 from edenmem.settings.paths import FILE_NAME, has_password, user_config_file
 from edenmem.settings.schema import DEFAULTS, SECRETS
 
@@ -49,8 +57,6 @@ def show(
     edenmem config show --describe cold
     edenmem config show --changed --format json
     """
-    from edenmem.settings.load import effective
-
     run = invocation(ctx)
     settings = list(effective(run.loaded))
     known = [row[0] for row in settings]
@@ -106,8 +112,6 @@ def set_(
     edenmem config set llm.api_key - < key.txt
     """
     from edenmem.settings.editing import edit_setting
-    from edenmem.settings.keys import format_value
-    from edenmem.settings.load import masked
 
     run = invocation(ctx)
     if unset and value is not None:
@@ -182,8 +186,6 @@ def _numbers(run: Invocation) -> tuple[dict[str, Any], str]:
 
     They are asked for once: each question to a server that does not answer takes seconds.
     """
-    from edenmem.settings.keys import leaves
-
     try:
         values = dict(leaves(run.service.scopes.in_database()))
         is_theirs = run.service.scopes.is_beside_platform()
@@ -198,14 +200,10 @@ def _data(row: _Row) -> dict[str, Any]:
 
 
 def _value(row: _Row) -> str:
-    from edenmem.settings.keys import format_value
-
     return format_value(row[1])
 
 
 def _described_data(row: _Row) -> dict[str, Any]:
-    from edenmem.settings.keys import accepted_values, defaults, descriptions
-
     key = row[0]
     return {
         **_data(row),

@@ -13,8 +13,12 @@ from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.indexes.index import summarize_steps
 from edenmem.cli.terminal.prompts import ask_text, person_is_there
+from edenmem.engine.factory import store_uri
 from edenmem.errors import ConfigError, ConflictError, ProviderMisconfigured
 from edenmem.models.indexes import INDEX_STEP, Preparation
+from edenmem.settings.keys import format_value
+from edenmem.settings.load import load_settings
+from edenmem.settings.paths import open_private, sqlite_path
 from edenmem.text import many
 
 
@@ -37,8 +41,6 @@ def init(
     edenmem init --uri sqlite:///memory.db --write-config
     EDENMEM_URI=mongodb://localhost/eden edenmem init --yes
     """
-    from edenmem.engine.factory import store_uri
-
     run = invocation(ctx)
     if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
         default = run.service.setup.location
@@ -133,15 +135,11 @@ def _print_vectors(run: Invocation) -> None:
 
 def _uri_in(target: Path) -> str:
     """Return the URI that the file names by itself, "" for none."""
-    from edenmem.settings.load import load_settings
-
     return load_settings(config=target, environ={}).settings.store.uri
 
 
 def _warn_overridden(run: Invocation, target: Path) -> None:
     """Warn if later commands will not use the store that the file names."""
-    from edenmem.settings.load import load_settings
-
     variable = os.environ.get("EDENMEM_URI")
     named = _uri_in(target)
     if not variable or not named:
@@ -158,9 +156,6 @@ def _write(target: Path, uri: str) -> None:
 
     A file next to the configuration gets a relative URI, so that the folder can be moved or copied.
     """
-    from edenmem.settings.keys import format_value
-    from edenmem.settings.paths import open_private, sqlite_path
-
     folder = target.absolute().parent
     path = sqlite_path(uri, folder)
     if path is not None and path.is_relative_to(folder):

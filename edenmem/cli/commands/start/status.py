@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,7 +12,7 @@ from edenmem.cli.app.views import count_noun, describe_former, describe_held, do
 from edenmem.cli.commands.indexes.embed import describe_switch
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview
+from edenmem.engine.scopes.overview import AgentOverview, StoreOverview
 from edenmem.errors import StoreError
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 from edenmem.settings.paths import sqlite_path
@@ -59,8 +58,14 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     else:
         run.out.note(options.NO_AGENTS)
     if overview.usage:
+        periods = (
+            ("today", [one.today for one in overview.usage]),
+            ("7 days", [one.week for one in overview.usage]),
+            ("all time", [one.ever for one in overview.usage]),
+        )
+        rows = [(period, total) for period, totals in periods for total in totals if total.calls]
         run.out.line()
-        run.out.listing(_periods(overview.usage), _USAGE)
+        run.out.listing(rows, _USAGE)
     troubled = [*overview.failed, *overview.unfinished]
     if troubled:
         run.out.line()
@@ -105,20 +110,6 @@ def _fields(
         ("profile", run.loaded.profile or ""),
         ("settings", [str(path) for path in run.loaded.files]),
         *shared,
-    ]
-
-
-def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
-    """Return a row for each period and each model called in it."""
-    return [
-        (period, total)
-        for period, totals in (
-            ("today", [one.today for one in usage]),
-            ("7 days", [one.week for one in usage]),
-            ("all time", [one.ever for one in usage]),
-        )
-        for total in totals
-        if total.calls
     ]
 
 

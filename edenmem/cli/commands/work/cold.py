@@ -407,13 +407,22 @@ def _run_once(
                 )
                 left_out = None
                 # This reads all sessions, which is too slow for every run of cron.
-                if run.out.is_screen and not watch and _is_idle(report):
+                done = (report.formed, report.completed, report.failed, report.timed_out)
+                is_idle = not any((*done, report.given_back, report.dry_run, report.stopped_early))
+                if run.out.is_screen and not watch and is_idle:
                     counted = replace(chosen, dry_run=True)
                     look = await service.cold.run(counted, stop=stop, progress=lambda tally: None)
                     left_out = look.left_out
             _print_report(run, report, one_line=watch)
-            if left_out is not None:
-                _print_idle(run, left_out)
+            if left_out:
+                minutes = run.settings.cold.quiet_minutes
+                run.out.listing(left_out, _LEFT_OUT)
+                run.out.note(
+                    f"nothing was formed: a session is idle after {minutes} minutes without a"
+                    " message (cold.quiet_minutes)"
+                )
+            elif left_out is not None:
+                run.out.note("nothing was formed: no session has new messages")
             if not watch or report.stopped_early == "interrupted":
                 return _exit_code(report)
             try:
@@ -430,25 +439,6 @@ def _describe_progress(report: ColdReport) -> str:
     return (
         f"{many(report.considered, 'session')}, {report.formed:,} formed,"
         f" {report.not_due:,} not due, {len(report.failed):,} failed"
-    )
-
-
-def _is_idle(report: ColdReport) -> bool:
-    """Return whether a complete run had nothing to do."""
-    done = (report.formed, report.completed, report.failed, report.timed_out, report.given_back)
-    return not (any(done) or report.dry_run or report.stopped_early)
-
-
-def _print_idle(run: Invocation, left_out: Sequence[LeftOut]) -> None:
-    """Print why nothing was formed."""
-    if not left_out:
-        run.out.note("nothing was formed: there are no sessions with new messages")
-        return
-    run.out.listing(left_out, _LEFT_OUT)
-    minutes = run.settings.cold.quiet_minutes
-    run.out.note(
-        f"nothing was formed: a session is idle after {minutes} minutes without a message"
-        " (cold.quiet_minutes)"
     )
 
 
