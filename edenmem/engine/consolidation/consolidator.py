@@ -20,13 +20,14 @@ from edenmem.engine.formation.formation_input import PERSONA_CHARACTERS
 from edenmem.engine.formation.transcript import cut_middle, tidy_name
 from edenmem.engine.reports import ConsolidationReport, FixedConflict
 from edenmem.engine.runtime.answers import ConsolidateAnswer, Contradiction, TextAnswer
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import gather_all, in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.scopes.overview import (
     consolidate_at_of,
     most_words,
+    slow_model_of,
     why_not_due,
     word_limit_of,
 )
@@ -188,9 +189,7 @@ class Consolidator:
                 in_a_row = in_a_row + 1 if report.is_outage else 0
                 return report
 
-        work = (one(scope) for scope in dict.fromkeys(scopes))
-        results = await asyncio.gather(*work, return_exceptions=True)
-        return [_or_raise(result) for result in results]
+        return await gather_all(one(scope) for scope in dict.fromkeys(scopes))
 
     async def consolidate(
         self, scope: Scope, *, force: bool = False, at_once: bool = False, dry_run: bool = False
@@ -332,7 +331,8 @@ class Consolidator:
             agent=agent,
             policy=policy,
             owner_name=self._owner_name(scope),
-            model=(policy and policy.slow_model) or self._tier_model(agent),
+            model=(policy and policy.slow_model)
+            or slow_model_of(self._store, self._settings, agent),
             threshold=consolidate_at_of(self._store, self._settings, scope, policy),
             word_limit=limit,
             most_words=most_words(limit),
@@ -362,11 +362,6 @@ class Consolidator:
             for each in pending
         )
         return is_new and self._store.database.is_beside_platform()
-
-    def _tier_model(self, agent: Agent) -> str:
-        owner = self._store.host.user(agent.owner) if agent.owner else None
-        llm = self._settings.llm
-        return llm.premium_model if owner is not None and owner.is_premium else llm.slow_model
 
     def _owner_name(self, scope: Scope) -> str:
         if scope.kind is ScopeKind.USER:
@@ -478,12 +473,6 @@ class Consolidator:
             fixed=work.fixed,
         )
         return consolidation_draft.review_draft(answer.text, work)
-
-
-def _or_raise(result: ConsolidationReport | BaseException) -> ConsolidationReport:
-    if isinstance(result, BaseException):
-        raise result
-    return result
 
 
 def is_outage(error: EdenmemError) -> bool:

@@ -104,7 +104,9 @@ def validate_draft(answer: str, assignment: Assignment) -> str:
         DraftRefused: the answer is blank, repeats the prompt, or drops nearly all of the text that
             it replaces.
     """
-    text = _without_wrapping(clean(answer))
+    text = clean(answer).strip()
+    block = _CODE_BLOCK.match(text)
+    text = without_version(block.group(1) if block else text)
     words = word_count(text)
     if not words:
         raise DraftRefused("the model's text is blank")
@@ -152,7 +154,9 @@ def review_draft(answer: str, assignment: Assignment) -> Draft:
         if not objections:
             lines.append(line)
             continue
-        dropped += [_drop(each, why) for each, why in objections.items()]
+        for each, why in objections.items():  # a sentence with a secret is not shown
+            content = "" if find_secret(each) else each
+            dropped.append(Decision(content=content, action="DROPPED", reason=why))
         if kept := [each for each in parts if each not in objections]:
             lines.append(bullet + " ".join(kept))
     if not sentences_of("\n".join(lines)):
@@ -170,12 +174,6 @@ def _object_to(sentence: str, assignment: Assignment, source: Source) -> str | N
     if why or is_heading(sentence):
         return why
     return source.find_invention(_LABEL.sub("", sentence))
-
-
-def _drop(sentence: str, why: str) -> Decision:
-    """Return the decision about a dropped sentence, which is not shown if it has a secret."""
-    content = "" if find_secret(sentence) else sentence
-    return Decision(content=content, action="DROPPED", reason=why)
 
 
 def _source_of(assignment: Assignment) -> Source:
@@ -231,9 +229,3 @@ def demand_length(text: str, word_limit: int) -> None:
 def without_version(text: str) -> str:
     """Return the text without version lines added by a model or the platform."""
     return _VERSION_LINE.sub("", _VERSION_FIRST.sub("", text)).strip()
-
-
-def _without_wrapping(text: str) -> str:
-    text = text.strip()
-    block = _CODE_BLOCK.match(text)
-    return without_version(block.group(1) if block else text)

@@ -62,7 +62,8 @@ class Confidences:
         if any(tuple(tokens[start:end]) in self._runs for start, end in _spans(len(tokens))):
             return True
         own = _significant(tokens)
-        return any(_is_paraphrase(own, other) for other in self._significant)
+        common = ((len(own & other), min(len(own), len(other))) for other in self._significant)
+        return any(count >= 2 and count >= SHARE * length for count, length in common)
 
 
 def _spans(length: int) -> Iterable[tuple[int, int]]:
@@ -84,11 +85,6 @@ def _significant(tokens: Iterable[str]) -> frozenset[str]:
         for word in tokens
         if len(word) >= SIGNIFICANT or word[0].isdigit() or _UNSPACED_CHARACTER.match(word)
     )
-
-
-def _is_paraphrase(one: frozenset[str], other: frozenset[str]) -> bool:
-    common = len(one & other)
-    return common >= 2 and common >= SHARE * min(len(one), len(other))
 
 
 def has_contact(text: str) -> bool:

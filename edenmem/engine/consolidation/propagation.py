@@ -109,20 +109,16 @@ def batches(store: Store, settings: Settings, scope: Scope, version: int) -> lis
 def bounds(store: Store, settings: Settings, batch: Batch) -> Bounds:
     """Return the restrictions, read after the model call to include recent privacy changes."""
     ids = [reflection.id for reflection in batch.reflections]
-    movable = frozenset(r.id for r in _movable(store, settings, batch.source, ids))
+    is_open = _is_open(store.memory.policies((batch.target,)).get(batch.target))
+    movable = (r.id for r in _movable(store, settings, batch.source, ids) if is_open)
     sessions = _sessions(store, batch.reflections)
     everybody = batch.target.kind is ScopeKind.AGENT
     return Bounds(
-        movable=movable
-        if _is_open(store.memory.policies((batch.target,)).get(batch.target))
-        else _NONE,
+        movable=frozenset(movable),
         confidences=Confidences(_private_texts(store, batch.source, sessions)),
         people=tuple(_people(store, batch, sessions)) if everybody else (),
         known=frozenset(map(fold, _memory(store, batch.target))),
     )
-
-
-_NONE: frozenset[str] = frozenset()
 
 
 def _is_open(policy: Policy | None) -> bool:
@@ -225,13 +221,6 @@ class Propagation(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class _NumberedReflection(msgspec.Struct, frozen=True):
-    """A reflection in the prompt."""
-
-    number: int
-    content: str
-
-
 class Propagator:
     """Propagate versions of scopes.
 
@@ -254,7 +243,9 @@ class Propagator:
         """
         done = Propagation()
         try:
-            for version in await in_thread(self._pending, scope):
+            texts = await in_thread(self._store.memory.consolidations, (scope,))
+            text = texts.get(scope)
+            for version in text.unpropagated_versions if text is not None else ():
                 for batch in await in_thread(batches, self._store, self._settings, scope, version):
                     done = await self._propose(batch, done)
                     if done.error is not None:
@@ -263,10 +254,6 @@ class Propagator:
         except EdenmemError as error:
             return msgspec.structs.replace(done, error=error.message)
         return done
-
-    def _pending(self, scope: Scope) -> tuple[int, ...]:
-        text = self._store.memory.consolidations((scope,)).get(scope)
-        return text.unpropagated_versions if text is not None else ()
 
     async def _propose(self, batch: Batch, done: Propagation) -> Propagation:
         """Propagate one batch, and return ``done`` with its result added."""
@@ -316,7 +303,7 @@ class Propagator:
             instructions=policy.memory_instructions if policy else None,
             memory="\n".join(batch.memory),
             reflections=[
-                _NumberedReflection(number, flat(reflection.content))
+                {"number": number, "content": flat(reflection.content)}
                 for number, reflection in enumerate(batch.reflections, start=1)
             ],
             reflection_words=self._settings.formation.reflection_words,
@@ -339,7 +326,7 @@ class Propagator:
         everybody = batch.target.kind is ScopeKind.AGENT
         for item in items:
             content = tidy(item.content, self._settings.formation.reflection_words)
-            source = _find_reflection(batch, item.reflection)
+            source = dict(enumerate(batch.reflections, 1)).get(item.reflection)
             why = _refusal(content, source, limits, known, everybody=everybody)
             if why is None and source is not None and source.id in changes:
                 why = "second proposal from the same reflection"
@@ -384,13 +371,6 @@ class Propagator:
             word_limit=word_limit_of(self._store, self._settings, target, batch.target_policy),
             reason=f"propagated from a {batch.source.kind} scope",
         )
-
-
-def _find_reflection(batch: Batch, number: int) -> Reflection | None:
-    """Return the reflection with this number in the prompt."""
-    if 1 <= number <= len(batch.reflections):
-        return batch.reflections[number - 1]
-    return None
 
 
 def _refusal(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from edenmem.engine.context.recall import Recaller, RecallMode, RecallResult
+from edenmem.engine.context.recall import Recall, Recaller, RecallMode
 from edenmem.engine.context.xml import (
     ScopeMemory,
     item,
@@ -51,28 +51,6 @@ class _StandingPart(msgspec.Struct, frozen=True, kw_only=True):
     view: SessionView
     built_at: datetime
     cached: bool
-
-
-class _Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """The consolidated text of a scope and its newest pending reflections."""
-
-    text: str
-    version: int
-    word_limit: int
-    written_at: datetime | None
-    pending: tuple[Reflection, ...]
-
-    @property
-    def order(self) -> float:
-        return self.written_at.timestamp() if self.written_at else 0.0
-
-    @property
-    def shown(self) -> ScopeMemory:
-        return ScopeMemory(
-            text=self.text,
-            version=self.version,
-            reflections=self.pending,
-        )
 
 
 class Standing(NamedTuple):
@@ -246,12 +224,11 @@ class ContextBuilder:
         texts = {each.home: each for each in memories if isinstance(each, Consolidation)}
         pending = [each for each in memories if isinstance(each, Reflection)]
         whole = {
-            scope: _Memory(
+            scope: ScopeMemory(
                 text=text.consolidated_content if text else "",
                 version=text.version if text else 0,
-                word_limit=0,
                 written_at=text.updated_at if text else None,
-                pending=tuple(each for each in pending if each.home == scope),
+                reflections=tuple(each for each in pending if each.home == scope),
             )
             for scope in dict.fromkeys((*texts, *(each.home for each in pending)))
             for text in [texts.get(scope)]
@@ -267,7 +244,7 @@ class ContextBuilder:
     def _report(
         self,
         standing: _StandingPart,
-        recalled: RecallResult,
+        recalled: Recall,
         new: Sequence[Fact],
         *,
         measured: bool,
@@ -347,7 +324,12 @@ class ContextBuilder:
             state = self._state(view.reads)
             if not force_refresh:
                 cached = self._store.contexts.find_context(session.id, agent.id)
-                if cached is not None and self._is_good(cached, state, now):
+                fresh_until = timedelta(seconds=self._settings.context.cache_seconds)
+                if (
+                    cached is not None
+                    and timedelta() <= now - cached.built_at < fresh_until
+                    and cached.fingerprint == _fingerprint(state, cached.xml)
+                ):
                     return _StandingPart(
                         session=session,
                         agent=agent,
@@ -364,8 +346,11 @@ class ContextBuilder:
         keep = keep and not own_only and lasts
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
             with suppress(StoreReadOnly):
+                # The platform serves it to the next speaker, so it has the memory of a user only
+                # if the session has one account.
+                is_shared = all(scope.kind is not ScopeKind.USER for scope in view.reads)
                 self._store.contexts.cache_context(
-                    session.id, agent.id, context, shared=_is_shareable(session, view)
+                    session.id, agent.id, context, shared=is_shared or len(session.users) == 1
                 )
         return _StandingPart(
             session=session,
@@ -391,11 +376,6 @@ class ContextBuilder:
         lasts = not any(fact.has_expired(end) for fact in facts)
         return xml, pack((*shown_memories(memories), *shown_facts(facts))), lasts
 
-    def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:
-        age = (now - cached.built_at).total_seconds()
-        fresh = 0 <= age < self._settings.context.cache_seconds
-        return fresh and cached.fingerprint == _fingerprint(state, cached.xml)
-
     def _state(self, scopes: Sequence[Scope]) -> str:
         """Return the limits and scope revisions that a context depends on, as one text."""
         revisions = self._store.memory.revisions(scopes)
@@ -408,23 +388,23 @@ class ContextBuilder:
             ]
         )
 
-    def _memories(self, scopes: Sequence[Scope]) -> dict[Scope, _Memory]:
+    def _memories(self, scopes: Sequence[Scope]) -> dict[Scope, ScopeMemory]:
         documents = self._store.memory.consolidations(scopes)
         pending = self._newest_pending(documents)
         return {
-            scope: _Memory(
+            scope: ScopeMemory(
                 text=documents[scope].consolidated_content,
                 version=documents[scope].version,
                 word_limit=documents[scope].word_limit,
                 written_at=documents[scope].updated_at or documents[scope].last_consolidated_at,
-                pending=pending.get(scope, ()),
+                reflections=pending.get(scope, ()),
             )
             for scope in scopes
             if scope in documents
         }
 
     def _merge_accounts(
-        self, memories: Mapping[Scope, _Memory], person: Person | None
+        self, memories: Mapping[Scope, ScopeMemory], person: Person | None
     ) -> dict[Scope, ScopeMemory]:
         """Merge the memory of all accounts of one person.
 
@@ -432,19 +412,23 @@ class ContextBuilder:
         reflections share the limit of one scope.
         """
         own = {scope: memory for scope, memory in memories.items() if scope.user_id}
-        others = {scope: memory.shown for scope, memory in memories.items() if scope not in own}
         if len(own) < 2 or person is None:
-            return others | {scope: memory.shown for scope, memory in own.items()}
-        newest_first = sorted(own, key=lambda scope: own[scope].order, reverse=True)
+            return dict(memories)
+        others = {scope: memory for scope, memory in memories.items() if scope not in own}
+
+        def written(scope: Scope) -> float:
+            at = own[scope].written_at
+            return at.timestamp() if at else 0.0
+
+        newest_first = sorted(own, key=written, reverse=True)
         texts = [scope for scope in newest_first if own[scope].text.strip()]
         limit = self._settings.context.reflections_limit
-        pending = [each for memory in own.values() for each in memory.pending]
+        pending = [each for memory in own.values() for each in memory.reflections]
         pending.sort(key=lambda reflection: reflection.order)
         reflections = tuple(pending[-limit:])
         if len(texts) < 2:
             scope = next(iter(texts), newest_first[0])
-            alone = msgspec.structs.replace(own[scope].shown, reflections=reflections)
-            return others | {scope: alone}
+            return others | {scope: msgspec.structs.replace(own[scope], reflections=reflections)}
         policy = self._store.memory.policies(texts[:1]).get(texts[0])
         room = word_limit_of(
             self._store, self._settings, texts[0], policy, stored=own[texts[0]].word_limit
@@ -543,27 +527,17 @@ class ContextBuilder:
             recall="off: not available for past contexts",
         )
 
-    def _memory_at(self, scope: Scope, moment: datetime) -> _Memory:
+    def _memory_at(self, scope: Scope, moment: datetime) -> ScopeMemory:
         versions = self._store.history.versions("consolidation", "", scope=scope)
         version = next((each for each in reversed(versions) if each.at <= moment), None)
         limit = self._settings.context.reflections_limit
         pending = self._store.history.pending_at(scope, moment)[-limit:] if limit else []
-        return _Memory(
+        return ScopeMemory(
             text=version.content if version else "",
             version=version.version if version else 0,
-            word_limit=0,
             written_at=version.at if version else None,
-            pending=tuple(pending),
+            reflections=tuple(pending),
         )
-
-
-def _is_shareable(session: Session, view: SessionView) -> bool:
-    """Check that the context is valid for any speaker of the session.
-
-    The platform serves it to the next speaker: it may hold user memory only if the session has
-    one account.
-    """
-    return len(session.users) == 1 or all(s.kind is not ScopeKind.USER for s in view.reads)
 
 
 def shown_memories(memories: Mapping[Scope, ScopeMemory]) -> Iterator[Shown]:

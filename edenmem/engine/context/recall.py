@@ -122,21 +122,16 @@ MAX_QUERIES = 3
 QUERY_CHARACTERS = 500
 
 
-class RecallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts fetched for a message; ``note`` gives the reason, ``failure`` an error message."""
+class Recall(msgspec.Struct, frozen=True, kw_only=True):
+    """The queries for a message, if any, and the facts they found.
+
+    ``note`` gives the reason, ``failure`` is the message of an error.
+    """
 
     note: str
     failure: str = ""
     queries: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
-    usage: tuple[CallUsage, ...] = ()
-
-
-class RecallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The queries to search for, if any; ``note`` gives the reason."""
-
-    note: str
-    queries: tuple[str, ...] = ()
     usage: tuple[CallUsage, ...] = ()
 
 
@@ -162,7 +157,7 @@ class Recaller:
         agent: Agent,
         view: SessionView,
         known: str,
-    ) -> RecallResult:
+    ) -> Recall:
         """Fetch the facts that ``message`` needs.
 
         Args:
@@ -174,27 +169,25 @@ class Recaller:
             known: XML of the context; names in it do not trigger a search.
         """
         if mode == "off":
-            return RecallResult(note="off")
+            return Recall(note="off")
         import asyncio
 
         limit = self._settings.context.recall_timeout_seconds
-        plan = RecallPlan(note=mode)
+        plan = Recall(note=mode)
         try:
             async with asyncio.timeout(limit):
                 if message is None:
                     message = await in_thread(self._newest_message, session)
                 if not message or not message.strip():
-                    return RecallResult(note=f"{mode}: no message to recall memories for")
+                    return Recall(note=f"{mode}: no message to recall memories for")
                 plan = await self.plan(mode, message, session, agent, view, known)
-                if not plan.queries:
-                    return RecallResult(note=plan.note, usage=plan.usage)
-                return await self._search(plan, view)
+                return await self._search(plan, view) if plan.queries else plan
         except TimeoutError:
             # Partial results are dropped: they would look complete.
             note = f"{plan.note}; timed out after {limit:g} s"
-            return RecallResult(note=note, queries=plan.queries, usage=plan.usage)
+            return msgspec.structs.replace(plan, note=note)
         except EdenmemError as error:
-            return RecallResult(
+            return Recall(
                 note=f"{mode}: failed before the search",
                 failure=error.message,
                 usage=error.usage if isinstance(error, ProviderError) else (),
@@ -208,7 +201,7 @@ class Recaller:
         agent: Agent,
         view: SessionView,
         known: str,
-    ) -> RecallPlan:
+    ) -> Recall:
         """Choose the queries, with the arguments of `recall`.
 
         Raises:
@@ -219,31 +212,24 @@ class Recaller:
             return await self._ask(message, session, agent, view)
         reason = "searches for every message" if mode == "always" else sign(message, known)
         if reason is None:
-            return RecallPlan(note=f"{mode}: the message does not seem to need memories")
-        return RecallPlan(note=f"{mode}: {reason}", queries=recall_queries((message,)))
+            return Recall(note=f"{mode}: the message does not seem to need memories")
+        return Recall(note=f"{mode}: {reason}", queries=recall_queries((message,)))
 
-    async def _search(self, plan: RecallPlan, view: SessionView) -> RecallResult:
-        if self._searcher is None:
-            note = f"{plan.note}; no search method available"
-            return RecallResult(note=note, queries=plan.queries, usage=plan.usage)
+    async def _search(self, plan: Recall, view: SessionView) -> Recall:
+        assert self._searcher is not None
         try:
             report = await self._searcher.search(
                 plan.queries, view.reads, top_k=self._settings.context.recall_top_k
             )
         except EdenmemError as error:
-            return RecallResult(
-                note=f"{plan.note}; search failed",
-                failure=error.message,
-                queries=plan.queries,
-                usage=plan.usage,
-            )
+            note = f"{plan.note}; search failed"
+            return msgspec.structs.replace(plan, note=note, failure=error.message)
         notices = "".join(f"; {notice}" for notice in report.notices)
         found = "nothing relevant" if report.nothing_relevant else f"{len(report.hits)} found"
-        return RecallResult(
+        return msgspec.structs.replace(
+            plan,
             note=f"{plan.note}; {found}{notices}",
-            queries=plan.queries,
             facts=tuple(hit.fact for hit in report.hits),
-            usage=plan.usage,
         )
 
     def _newest_message(self, session: Session) -> str | None:
@@ -256,9 +242,7 @@ class Recaller:
 
     # -- by a model ----------------------------------------------------------------------------
 
-    async def _ask(
-        self, message: str, session: Session, agent: Agent, view: SessionView
-    ) -> RecallPlan:
+    async def _ask(self, message: str, session: Session, agent: Agent, view: SessionView) -> Recall:
         from edenmem.engine.formation.transcript import tidy_name
         from edenmem.engine.runtime.answers import RecallAnswer
         from edenmem.engine.runtime.llm_session import Asker
@@ -284,7 +268,7 @@ class Recaller:
             await keep_usage(self._store, agent.id, "recall", asker.spent, at=self._clock())
         queries = recall_queries(answer.queries)
         note = "llm: the model wrote queries" if queries else "llm: no search needed"
-        return RecallPlan(note=note, queries=queries, usage=tuple(asker.spent))
+        return Recall(note=note, queries=queries, usage=tuple(asker.spent))
 
     def _conversation(self, message: str, session: Session, agent: Agent, view: SessionView) -> str:
         from edenmem.engine.formation.transcript import Cast, transcribe

@@ -172,12 +172,10 @@ class ToldReader:
                 if document is not None and entry.target_type == item.kind
             )
         known = (one for one in (now, *past) if one is not None and one.version == item.version)
-        return now, next((one for one in known if _existed(one, at)), None)
-
-
-def _existed(memory: _Memory, at: datetime) -> bool:
-    """Check the time of a version: a fact that was restored has the same version twice."""
-    return isinstance(memory, Consolidation) or (memory.updated_at or memory.formed_at) <= at
+        for one in known:  # a fact that was restored has the same version twice
+            if isinstance(one, Consolidation) or (one.updated_at or one.formed_at) <= at:
+                return now, one
+        return now, None
 
 
 def _item(item: Shown, now: _Memory | None, then: _Memory | None) -> ToldItem:

@@ -40,14 +40,17 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 class ScopeMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of one scope in a context. ``reflections`` are oldest first.
+    """The memory of one scope in a context. ``reflections`` are pending, oldest first.
 
     ``account`` names the account of the text if several accounts of one person have texts.
+    ``word_limit`` and ``written_at`` belong to the text; a part of a context shows neither.
     """
 
     account: str = ""
     text: str = ""
     version: int = 0
+    word_limit: int = 0
+    written_at: datetime | None = None
     reflections: tuple[Reflection, ...] = ()
 
 

@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from edenmem.acceptance.conversation import SourceMessage
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, SourceMessage
 from edenmem.acceptance.form import has_fence
 from edenmem.acceptance.rules import accept, find_user_named, judge
 from edenmem.acceptance.texts import contains, fold

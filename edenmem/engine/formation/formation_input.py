@@ -9,8 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.acceptance.conversation import Conversation
-from edenmem.acceptance.evidence import Evidence
+from edenmem.acceptance.evidence import Conversation, Evidence
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.formation.transcript import Transcript, cut_middle, tidy_name
 from edenmem.models.host import Agent

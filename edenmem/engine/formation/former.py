@@ -107,17 +107,6 @@ class Former:
         self._backlogs = Backlogs(runtime)
         self._pipeline = Pipeline(runtime)
 
-    async def due(
-        self, session: Session, agent: Agent, *, trigger: Trigger = Trigger.THRESHOLD
-    ) -> bool:
-        """Return whether `form` would have something to do now."""
-        if session.incognito:
-            return False
-        found = await in_thread(self._look, session, agent, Reach.WAITING, trigger)
-        if found.unfinished is not None:
-            return is_free(found.unfinished, self._clock(), forced=trigger.forced)
-        return found.is_due
-
     @observed("formation", after=lambda reports: _details(reports), level=logging.INFO)
     async def form(
         self,

@@ -16,6 +16,7 @@ from edenmem.engine.scopes.overview import (
     defaults_of,
     fact_buffer_max_of,
     in_database,
+    slow_model_of,
     word_limit_of,
 )
 from edenmem.engine.scopes.visibility import SessionView
@@ -191,12 +192,11 @@ def gather_quotas(
         )
         items.append(quota)
     named = [policies[scope] for scope in scopes if scope in policies]
-    owner, llm = store.host.user(agent.owner) if agent.owner else None, settings.llm
-    slow_model = llm.premium_model if owner and owner.is_premium else llm.slow_model
     return ScopeQuotas(
         items=tuple(items),
-        fast_model=_first(policy.fast_model for policy in named) or llm.fast_model,
-        slow_model=_first(policy.slow_model for policy in named) or slow_model,
+        fast_model=_first(policy.fast_model for policy in named) or settings.llm.fast_model,
+        slow_model=_first(policy.slow_model for policy in named)
+        or slow_model_of(store, settings, agent),
     )
 
 

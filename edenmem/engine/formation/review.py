@@ -63,7 +63,12 @@ async def verify(
         ProviderError: the model will refuse all later calls of this run.
     """
     judged = list(assessed)
-    asked = [place for place, each in enumerate(judged) if _is_asked(each, settings)]
+    is_on = settings.check and settings.verify != "off"
+    asked = [
+        place
+        for place, each in enumerate(judged)
+        if is_on and not each.violations and (each.doubts or settings.verify == "all")
+    ]
     if not asked:
         return judged
     shown = [
@@ -122,12 +127,6 @@ def settle(
     lasting = tuple(each for each in judgment.doubts if each.rule in _LASTING)
     note = f"corrected; it said: {first.content}"
     return change(judgment, quote=first.quote, doubts=lasting, note=note)
-
-
-def _is_asked(judgment: Judgment, settings: FormationSettings) -> bool:
-    if judgment.violations or settings.verify == "off" or not settings.check:
-        return False
-    return settings.verify == "all" or bool(judgment.doubts)
 
 
 async def _verify(

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.acceptance.conversation import TOOL_LINE, Author, SourceMessage
+from edenmem.acceptance.evidence import TOOL_LINE, Author, SourceMessage
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.models.host import Agent, Message, ToolCall, User
 from edenmem.models.ids import as_utc, is_id

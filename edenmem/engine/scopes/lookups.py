@@ -163,21 +163,6 @@ def waiting_scopes(
     return list(dict.fromkeys((*due, *unpropagated)))
 
 
-def agent_statuses(
-    store: Store, settings: Settings, agent_id: str, user_id: str | None, session_id: str | None
-) -> tuple[ScopeStatus, ...]:
-    """Return the agent's scopes, with user and session scopes limited to a user or session."""
-    agent_id = existing_agent(store, agent_id).id
-    owners = (None, *_owners(store, user_id)) if user_id else None
-    session_id = existing_session(store, session_id).id if session_id else None
-    return tuple(
-        status
-        for status in scope_statuses(store, settings, agent_id=agent_id, details=True)
-        if (owners is None or status.scope.user_id in owners)
-        and (session_id is None or status.scope.session_id in (None, session_id))
-    )
-
-
 def _owners(store: Store, user: str) -> tuple[str, ...]:
     """Return the IDs of all accounts of a user, given by ID or username."""
     demand_reference("user", user)

@@ -15,6 +15,7 @@ import msgspec
 from edenmem.engine.reports import ScopeStatus
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact
 from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, UsageTotal
+from edenmem.models.host import Agent
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, HeldCount, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
@@ -105,6 +106,13 @@ def word_limit_of(
     if kept > 0 and store.database.is_beside_platform():
         return kept
     return defaults_of(in_database(store, settings), scope.kind).word_limit
+
+
+def slow_model_of(store: Store, settings: Settings, agent: Agent) -> str:
+    """Return the configured model for the texts of an agent; premium owners have their own."""
+    owner = store.host.user(agent.owner) if agent.owner else None
+    llm = settings.llm
+    return llm.premium_model if owner is not None and owner.is_premium else llm.slow_model
 
 
 def most_words(word_limit: int) -> int:

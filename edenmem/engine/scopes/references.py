@@ -227,17 +227,13 @@ class Resolver:
         try:
             return self.user(text).id
         except NotFoundError:
-            if is_id(text) and (
-                person_with(self._store, text).accounts or self._has_memory(text, agent_id)
-            ):
-                return text
+            if is_id(text):
+                left = self._store.memory.scopes(
+                    agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[text]
+                )
+                if person_with(self._store, text).accounts or any(left):
+                    return text
             raise
-
-    def _has_memory(self, user_id: str, agent_id: str | None) -> bool:
-        left = self._store.memory.scopes(
-            agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[user_id]
-        )
-        return next(iter(left), None) is not None
 
     def account_id(
         self, text: str, *, user_id: str | None = None, agent_id: str | None = None
@@ -306,9 +302,11 @@ class Resolver:
                 return unique[0]
             if unique:
                 raise AmbiguousReference("shard", text, unique)
+        known = f"shards: {', '.join(sorted(set(names)))}; " if names else ""
+        command = f"scope policy --agent {agent.username} --shard NAME --memory-instructions TEXT"
         raise NotFoundError(
             f"agent {agent.username!r} has no shard {text!r}",
-            hint=_shard_hint(agent.username, sorted(set(names))),
+            hint=f"{known}create one: edenmem {command}",
         )
 
     def group(self, agent: Agent, text: str, *, new: bool = False) -> str:
@@ -319,24 +317,20 @@ class Resolver:
         the ID itself.
         """
         group = self._full_group_id(agent, text)
-        if not new and not self._has_group(agent, group):
+        scope, memory = Scope.group(agent.id, group), self._store.memory
+        if not new and not (
+            any(self._store.host.sessions(group_id=group, limit=1))
+            or memory.policies([scope])
+            or memory.consolidations([scope])
+            or any(memory.facts(FactFilter(scopes=(scope,)), limit=1))
+            or any(memory.reflections([scope], limit=1))
+        ):
             raise NotFoundError(
                 f"no session or memory of agent {agent.username!r} has group {text!r}",
                 hint="list groups with memory: edenmem scope list --scope group (a group is its"
                 " ID in the sessions of the host)",
             )
         return group
-
-    def _has_group(self, agent: Agent, group: str) -> bool:
-        """Check whether a session or memory of the agent refers to the group."""
-        scope = Scope.group(agent.id, group)
-        return bool(
-            next(iter(self._store.host.sessions(group_id=group, limit=1)), None)
-            or self._store.memory.policies([scope])
-            or self._store.memory.consolidations([scope])
-            or next(iter(self._store.memory.facts(FactFilter(scopes=(scope,)), limit=1)), None)
-            or next(iter(self._store.memory.reflections([scope], limit=1)), None)
-        )
 
     def _full_group_id(self, agent: Agent, text: str) -> str:
         if not _is_prefix(text, text):
@@ -369,7 +363,10 @@ class Resolver:
         Raises:
             ScopeError: the kind requires another option, or excludes an option.
         """
-        kind = _kind(kind)
+        if kind not in set(ScopeKind):
+            kinds = ", ".join(ScopeKind)
+            raise ScopeError(f"unknown scope: {str(kind)!r}", hint=f"scopes: {kinds}")
+        kind = ScopeKind(kind)
         given = {"user_id": user, "group_id": group, "shard": shard, "session_id": session}
         _check_options(kind, given, agent)
         assert agent is not None
@@ -379,18 +376,15 @@ class Resolver:
         if group:
             return Scope.group(owner.id, self.group(owner, group, new=new or new_group))
         if shard:
-            return Scope.shard(owner.id, self._shard(owner, shard, new=new))
+            try:
+                return Scope.shard(owner.id, self.shard(owner, shard))
+            except NotFoundError:
+                if new:
+                    return Scope.shard(owner.id, normalize_name(shard))
+                raise
         if session:
             return Scope.session(owner.id, self._session_id(owner, session))
         return Scope.agent(owner.id)
-
-    def _shard(self, agent: Agent, text: str, *, new: bool) -> str:
-        try:
-            return self.shard(agent, text)
-        except NotFoundError:
-            if new:
-                return normalize_name(text)
-            raise
 
     def _session_id(self, agent: Agent, text: str) -> str:
         """Return the ID of a session; a full ID may belong to a deleted session with memory."""
@@ -400,7 +394,7 @@ class Resolver:
             if is_id(text):
                 scope = Scope.session(agent.id, text)
                 left = self._store.memory.reflections([scope], limit=1)
-                if next(iter(left), None) is not None or self._store.memory.consolidations([scope]):
+                if any(left) or self._store.memory.consolidations([scope]):
                     return text
             raise
 
@@ -464,14 +458,6 @@ def fold(name: str) -> str:
     return normalize_name(name).casefold()
 
 
-def _kind(kind: ScopeKind | str) -> ScopeKind:
-    try:
-        return ScopeKind(kind)
-    except ValueError:
-        kinds = ", ".join(ScopeKind)
-        raise ScopeError(f"unknown scope: {str(kind)!r}", hint=f"scopes: {kinds}") from None
-
-
 def _check_options(
     kind: ScopeKind, given: dict[str, str | None], agent: Agent | str | None
 ) -> None:
@@ -530,12 +516,6 @@ def _is_prefix(text: str, whole: str) -> bool:
     """Check whether ``text`` is a valid ID prefix, and a prefix of ``whole``."""
     digits = len(text) >= MIN_PREFIX and all(c in "0123456789abcdef" for c in text)
     return digits and whole.startswith(text)
-
-
-def _shard_hint(username: str, names: list[str]) -> str:
-    known = f"shards: {', '.join(names)}; " if names else ""
-    command = f"edenmem scope policy --agent {username} --shard NAME --memory-instructions TEXT"
-    return f"{known}create one: {command}"
 
 
 class Labels(dict[str, str]):

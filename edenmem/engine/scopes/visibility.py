@@ -164,12 +164,11 @@ def reader_scopes(
     group_id: str | None = None,
     shards: Sequence[str] | None = None,
     kinds: Sequence[ScopeKind] | None = None,
-    session: Session | None = None,
 ) -> tuple[Scope, ...]:
     """Return the scopes of an operator's search, from broad to narrow.
 
     They are the agent scope and all shards, including paused ones, and those of a user or group if
-    given. With ``session``, they are limited to the scopes that the session may read.
+    given.
 
     Args:
         store: Store with the agent's shards and the user's accounts.
@@ -179,27 +178,23 @@ def reader_scopes(
         group_id: Adds the scope of this group.
         shards: Only these shards of the agent (None or empty: all).
         kinds: Only scopes of these kinds (None or empty: all readable ones).
-        session: Session that limits the scopes.
 
     Raises:
-        ScopeError: a requested kind needs a user or group, or is not readable in the session.
+        ScopeError: a requested kind needs a user, a group or a session.
         NotFoundError: the agent does not have one of the shards.
     """
-    if session is not None:
-        if group_id and group_id != session.group_id:
-            raise ScopeError(f"session {session.label!r} does not belong to group {group_id}")
-        view = current_view(store, session, agent, speaker=user_id)
-        seen = _without_other_accounts(view.reads, account_id) if account_id else view.reads
-        visible = [scope for scope in seen if not _other_shard(scope, shards)]
-    else:
-        visible = [Scope.agent(agent.id), *_select_shards(store, agent, shards)]
-        if group_id:
-            visible.append(Scope.group(agent.id, group_id))
-        if user_id or account_id:
-            visible.extend(user_scopes(agent.id, resolve_person(store, user_id, account_id)))
+    visible = [Scope.agent(agent.id), *_select_shards(store, agent, shards)]
+    if group_id:
+        visible.append(Scope.group(agent.id, group_id))
+    if user_id or account_id:
+        visible.extend(user_scopes(agent.id, resolve_person(store, user_id, account_id)))
     if not kinds:
         return tuple(visible)
-    _demand(kinds, visible, session)
+    # An agent without shards is valid.
+    for kind in set(kinds) - {scope.kind for scope in visible} - {ScopeKind.SHARD}:
+        raise ScopeError(
+            f"{kind} memory requires a {kind}", hint=f"specify --{kind}, or omit the kind"
+        )
     return tuple(scope for scope in visible if scope.kind in kinds)
 
 
@@ -237,20 +232,3 @@ def _select_shards(store: Store, agent: Agent, names: Sequence[str] | None) -> l
                 f"agent {agent.username!r} has no shard {name!r}", hint=f"shards: {known}"
             )
     return [scope for scope in existing if scope.owner in names]
-
-
-def _other_shard(scope: Scope, names: Sequence[str] | None) -> bool:
-    return bool(names) and scope.kind is ScopeKind.SHARD and scope.owner not in (names or ())
-
-
-def _demand(kinds: Sequence[ScopeKind], visible: Sequence[Scope], session: Session | None) -> None:
-    """Reject a requested kind without a readable scope; an agent without shards is valid."""
-    seen = {scope.kind for scope in visible} | {ScopeKind.SHARD}
-    for kind in kinds:
-        if kind in seen:
-            continue
-        if session is not None:
-            raise ScopeError(f"session {session.label!r} cannot read {kind} memory")
-        raise ScopeError(
-            f"{kind} memory requires a {kind}", hint=f"specify --{kind}, or omit the kind"
-        )

@@ -201,21 +201,6 @@ def test_an_agent_without_shards_has_none_to_read(cast: Cast) -> None:
     assert reader_scopes(cast.store, cast.eve, kinds=[ScopeKind.SHARD]) == ()
 
 
-def test_a_session_limits_the_scopes(cast: Cast) -> None:
-    chat = cast.add_session(cast.anna, cast.bruno)
-    assert reader_scopes(cast.store, cast.eve, session=cast.session) == (
-        cast.agent_scope,
-        *cast.anna_scopes,
-        cast.session_scope,
-    )
-    with pytest.raises(ScopeError, match="cannot read user memory"):
-        reader_scopes(
-            cast.store, cast.eve, session=chat, user_id=cast.anna.id, kinds=[ScopeKind.USER]
-        )
-    with pytest.raises(ScopeError, match="does not belong to group"):
-        reader_scopes(cast.store, cast.eve, session=chat, group_id="guild")
-
-
 @given(data=st.data())
 def test_a_view_never_has_scopes_of_others(cast: Cast, data: st.DataObject) -> None:
     """For all participants, accounts and toggles of the agent."""

@@ -109,7 +109,6 @@ async def test_after_the_last_try_a_range_is_kept_as_failed_and_retried_by_hand(
     formation = world.formation(FormationStatus.FAILED)
     assert formation.attempts == 3
     assert formation.error
-    assert not await world.former().due(world.cast.session, world.cast.eve)
 
     world.llm.script("facts", facts("Anna Duarte has a boat."))
     world.say("I have a boat.")  # what comes later is not held up
@@ -155,8 +154,6 @@ async def test_a_person_waits_for_no_pause(world: World) -> None:
     world.llm.script("facts", [NONSENSE])
     first = await world.form_one()
     assert first.not_before is not None
-    assert not await world.former().due(world.cast.session, world.cast.eve)
-    assert await world.former().due(world.cast.session, world.cast.eve, trigger=Trigger.FORCED)
     again = await world.form_one(trigger=Trigger.FORCED)
     assert (again.outcome, again.formation_id) == ("applied", first.formation_id)
 
@@ -331,7 +328,6 @@ async def test_a_crash_between_record_and_apply_is_mended_without_a_model(
         await world.form(store=Crashing(world.store))
     recorded = world.formation(FormationStatus.RECORDED)
     assert world.contents(world.cast.anna_scope) == ([] if step == "facts" else [LISBON])
-    assert await world.former("worker-2").due(world.cast.session, world.cast.eve)
 
     shown = await world.form_one(worker="worker-2", llm=None, dry_run=True)
     assert shown.changes is not None
@@ -392,7 +388,6 @@ async def test_after_the_last_try_of_reflections_the_facts_are_in_memory(world: 
     assert failed.error.startswith("reflections: ")
     assert failed.counts["facts"] == 1
     assert world.contents(world.cast.anna_scope) == [LISBON]
-    assert not await world.former().due(world.cast.session, world.cast.eve)
 
     assert Steps(world.store).retry(failed.id, now=world.clock())
     asked = len(world.llm.requests)
@@ -427,7 +422,6 @@ async def test_a_dead_workers_claim_is_taken_over_when_its_lease_has_run_out(wor
     assert world.store.formations.claim(dead)
     world.llm.script("facts", facts(LISBON))
     assert (await world.form_one()).outcome == "taken"
-    assert not await world.former().due(world.cast.session, world.cast.eve)
     world.clock.advance(minutes=5, seconds=1)
     report = await world.form_one()
     assert (report.outcome, report.formation_id) == ("applied", dead.id)
