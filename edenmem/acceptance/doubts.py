@@ -12,8 +12,7 @@ from functools import cached_property
 
 import msgspec
 
-from edenmem.acceptance.conversation import SourceMessage
-from edenmem.acceptance.evidence import Candidate, Evidence, Finding
+from edenmem.acceptance.evidence import Candidate, Evidence, Finding, SourceMessage
 from edenmem.acceptance.form import is_cased, names_nobody
 from edenmem.acceptance.texts import (
     find_numbers,
@@ -22,12 +21,13 @@ from edenmem.acceptance.texts import (
     named_words,
     numbers_in,
     numbers_spelled,
+    pattern,
     stem_of,
     stems_of,
     without_quotes,
+    word_set,
     words_of,
 )
-from edenmem.acceptance.wording import pattern, word_set
 from edenmem.text import word_count
 
 #: How many messages before and after a cited one support names and numbers.

@@ -14,11 +14,12 @@ from edenmem.acceptance.texts import (
     is_unspaced,
     name_stem,
     named_words,
+    pattern,
     runs_of_three,
     without_quotes,
+    word_set,
     words_of,
 )
-from edenmem.acceptance.wording import pattern, word_set
 
 _PLACEHOLDER = pattern("form.placeholder")
 #: A line that opens or closes data in a prompt.

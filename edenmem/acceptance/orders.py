@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from edenmem.acceptance.texts import fold, without_quotes, words_of
-from edenmem.acceptance.wording import pattern, text_of
+from edenmem.acceptance.texts import fold, pattern, text_of, without_quotes, words_of
 
 _SYSTEM = pattern("orders.system")
 _MEMORY = pattern("orders.memory")

@@ -21,13 +21,15 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
     """Check an item against the messages. Pure: the same input gives the same judgment."""
     content = form.name_the_user(candidate.content, evidence)
     candidate = msgspec.structs.replace(candidate, content=content)
+    agents, people = evidence.agents, evidence.talk.speakers
+    order = None if candidate.takes_orders else orders.find_order(content, agents, people)
     violations = [
         Finding(rule, reason)
         for rule, reason in (
             ("statement", form.find_junk(candidate.content)),
             ("echo", form.find_echo(candidate, evidence)),
             ("secrets", _find_secret(candidate, evidence)),
-            ("orders", _find_order(candidate, evidence)),
+            ("orders", order),
         )
         if reason
     ]
@@ -105,12 +107,6 @@ def _find_secret(candidate: Candidate, evidence: Evidence) -> str | None:
     if any(value in held for value in evidence.talk.secrets):
         return "contains what a message calls a password or code, which must not be remembered"
     return None
-
-
-def _find_order(candidate: Candidate, evidence: Evidence) -> str | None:
-    if candidate.takes_orders:
-        return None
-    return orders.find_order(candidate.content, evidence.agents, evidence.talk.speakers)
 
 
 def _check_sources(

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from edenmem.acceptance.wording import pattern, word_set
+from edenmem.acceptance.texts import pattern, word_set
 
 #: Keys and tokens, in the published forms of their issuers.
 _KEY = pattern("secrets.key")
@@ -97,7 +97,7 @@ def named_values(text: str) -> Iterator[str]:
         value = rest[link.end() :].strip()
         if quoted := _QUOTED.match(value):
             yield quoted["value"].casefold()
-        elif _is_phrase(value) and not _is_place(name.group()):
+        elif _is_phrase(value) and _WORDY.search(name.group()):  # the codes of locks are digits
             yield value.rstrip(".!? ").casefold()
     for login in _LOGIN.finditer(text):
         if looks_like_code(login["value"].rstrip(".!?")):
@@ -110,11 +110,6 @@ def _is_phrase(value: str) -> bool:
     return 0 < len(words) <= _MOST_WORDS and not any(
         word.strip(",;") in _REMARK or word.endswith(_DESCRIBES) or len(word) < 3 for word in words
     )
-
-
-def _is_place(name: str) -> bool:
-    """Return whether a name is that of a lock, whose codes are digits."""
-    return not _WORDY.search(name)
 
 
 def _values_in(part: str, *, is_after: bool) -> Iterator[str]:

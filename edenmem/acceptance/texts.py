@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import resources
 
 import msgspec
 
@@ -182,3 +184,25 @@ def _runs(text: str) -> frozenset[str]:
     return frozenset(
         " ".join(words[at : at + 3]) for at in range(len(words) - 2) if all(plain[at : at + 3])
     )
+
+
+@cache
+def _tables() -> dict[str, dict[str, str]]:
+    return tomllib.loads(resources.files(__package__).joinpath("words.toml").read_text("utf-8"))
+
+
+def text_of(name: str) -> str:
+    """Return the text of an entry, such as ``form.pronoun``, without its line breaks."""
+    table, _, key = name.partition(".")
+    return _tables()[table][key].replace("\n", "")
+
+
+def pattern(name: str, flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
+    """Return an entry as a pattern, by default one that ignores case."""
+    return re.compile(text_of(name), flags)
+
+
+def word_set(name: str) -> frozenset[str]:
+    """Return an entry as a set of words."""
+    table, _, key = name.partition(".")
+    return frozenset(_tables()[table][key].split())

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.embed.protocol import Embedding, Role
 from edenmem.embed.vectors import embeddable, unit_vectors
-from edenmem.endpoint.budget import Budget, estimate_tokens
-from edenmem.endpoint.client import ANSWER_BYTES, Endpoint, field
+from edenmem.endpoint.client import ANSWER_BYTES, Budget, Endpoint, estimate_tokens, field
 from edenmem.endpoint.failures import SettingNames
 from edenmem.errors import ConfigError, ProviderAnswerInvalid, ProviderError
 from edenmem.models.formation import CallUsage, is_count

@@ -370,6 +370,8 @@ class AgentMemory:
         return listed
 
     def _why(self, fact_id: str) -> FactOrigin:
+        from edenmem.acceptance.texts import contains, fold
+
         view = self._access().view
         try:
             found = fact_why(self._store, fact_id)
@@ -382,6 +384,8 @@ class AgentMemory:
         shown = [each for each in sources if self._took_part(each, view)]
         messages = tuple(message for each in shown for message in each.messages)
         named = {*found.fact.source_message_ids, *(m.id for each in sources for m in each.messages)}
+        quote, passage = found.fact.quote, fold(found.fact.quote)
+        is_quoted = any(contains(fold(each.content), passage) for each in messages if quote)
         return FactOrigin(
             fact=found.fact,
             removed=found.removed,
@@ -389,7 +393,7 @@ class AgentMemory:
             hidden=len(named) - len(messages),
             earlier=found.replaced,
             is_note=found.is_note,
-            quote=found.fact.quote if _is_quoted(found.fact.quote, messages) else "",
+            quote=quote if is_quoted else "",
         )
 
     def _took_part(self, source: Source, view: SessionView) -> bool:
@@ -443,12 +447,6 @@ def _check_content(content: str, fields: FactFields | None, *, is_statement: boo
     why = find_objection(content, is_statement=is_statement)
     if why := why or (find_secret_in_fields(fields) if fields is not None else None):
         raise UsageError(why)
-
-
-def _is_quoted(quote: str, messages: Sequence[Message]) -> bool:
-    from edenmem.acceptance.texts import contains, fold
-
-    return any(contains(fold(message.content), fold(quote)) for message in messages if quote)
 
 
 def _unknown(fact_id: str) -> NotFoundError:

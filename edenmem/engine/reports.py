@@ -9,7 +9,7 @@ import msgspec
 
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.formation import CallUsage, Decision
-from edenmem.models.memory import Consolidation, Fact
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
 
@@ -225,11 +225,3 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     users_added: tuple[str, ...] = ()
     owners_kept: int = 0  # existing sessions with a different owner
     problems: tuple[tuple[int, str], ...] = ()
-
-
-class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of an agent's memory by scope."""
-
-    agent_id: str
-    scopes: tuple[ScopeStatus, ...]
-    texts: tuple[Consolidation, ...] = ()

@@ -19,7 +19,7 @@ For operators, each area of the engine is a property, such as `MemoryService.his
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import cached_property
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 import msgspec
 
 from edenmem.engine import parts
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import gather_all, in_thread
 from edenmem.engine.runtime.runtime import Runtime, current_actor
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
         EditReport,
         FormationReport,
         MemoryKind,
-        MemoryStats,
-        ScopeStatus,
         SearchReport,
     )
     from edenmem.engine.scopes.lookups import HostReader, MemoryReader, ScopeReader
@@ -610,7 +608,7 @@ class MemoryService:
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
         )
-        reports = await _all(
+        reports = await gather_all(
             self._form(
                 session,
                 agent,
@@ -983,38 +981,6 @@ class MemoryService:
             contexts=self._contexts,
         )
 
-    # -- status --------------------------------------------------------------------------------
-
-    async def memory_stats(
-        self, agent_id: str, *, user_id: str | None = None, session_id: str | None = None
-    ) -> MemoryStats:
-        """Return the sizes and texts of an agent's memory by scope.
-
-        Args:
-            agent_id: The agent.
-            user_id: Limit user scopes to this user.
-            session_id: Limit session scopes to this session.
-        """
-        from edenmem.engine.reports import MemoryStats
-
-        agent = await in_thread(lookups.existing_agent, self._store, agent_id)
-        statuses = await self.consolidation_status(agent_id, user_id=user_id, session_id=session_id)
-        scopes = [status.scope for status in statuses]
-        texts = await in_thread(self._store.memory.consolidations, scopes)
-        return MemoryStats(
-            agent_id=agent.id,
-            scopes=statuses,
-            texts=tuple(texts[scope] for scope in scopes if scope in texts),
-        )
-
-    async def consolidation_status(
-        self, agent_id: str, *, user_id: str | None = None, session_id: str | None = None
-    ) -> tuple[ScopeStatus, ...]:
-        """Return sizes and thresholds of all scopes of an agent, and which are due."""
-        return await in_thread(
-            lookups.agent_statuses, self._store, self._settings, agent_id, user_id, session_id
-        )
-
     # -- for operators; functions that are not async block --------------------------------------
 
     @cached_property
@@ -1249,14 +1215,3 @@ class MemoryService:
 
         recaller = Recaller(self._runtime, searcher=self._searcher)
         return ContextBuilder(self._runtime, recaller=recaller)
-
-
-async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return all results; after a failure, finish the others, then raise the first error."""
-    import asyncio
-
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]

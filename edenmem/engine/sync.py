@@ -195,8 +195,6 @@ class SyncMemoryService:
     search_facts = _blocking(MemoryService.search_facts)
     all_about = _blocking(MemoryService.all_about)
     _memory_for = _blocking(MemoryService.memory_for)
-    memory_stats = _blocking(MemoryService.memory_stats)
-    consolidation_status = _blocking(MemoryService.consolidation_status)
     edit = _blocking(MemoryService.edit)
     review_items = _blocking(MemoryService.review_items)
     review_item = _blocking(MemoryService.review_item)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from edenmem.endpoint.budget import Budget, Charge, estimate_tokens
-from edenmem.endpoint.client import Endpoint, field
+from edenmem.endpoint.client import Budget, Charge, Endpoint, estimate_tokens, field
 from edenmem.endpoint.failures import OutputOverflow, RequestRejected, SettingNames
 from edenmem.errors import (
     ConfigError,

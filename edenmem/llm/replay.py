@@ -1,8 +1,8 @@
 """Answer files: record the answers of a language model, and replay them.
 
-The demo, examples and tests replay. A file has one JSON object per line, or a JSON array of
-objects: ``{"task": "facts", "key": "night-shift/ada/1", "answer": {…}}``, with ``model`` and
-``usage`` for answers of an endpoint. Each task and key has one answer.
+The demo, examples and tests replay. A file has one JSON object per line: ``{"task": "facts", "key":
+"night-shift/ada/1", "answer": {…}}``, with ``model`` and ``usage`` for answers of an endpoint. Each
+task and key has one answer.
 """
 
 from __future__ import annotations
@@ -56,11 +56,16 @@ def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     answers: dict[tuple[str, str], RecordedAnswer] = {}
     first_lines: dict[tuple[str, str], int] = {}
-    for number, item in _items(path, text):
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
         try:
-            answer = msgspec.convert(item, RecordedAnswer)
+            answer = msgspec.convert(json.loads(line), RecordedAnswer)
         except msgspec.ValidationError as error:
             raise InputError(explain_value(error), line=number, file=str(path)) from error
+        except (ValueError, RecursionError) as error:
+            why = explain_json(line.encode("utf-8", "surrogatepass"))
+            raise InputError(why, line=number, file=str(path)) from error
         if answer.request in answers:
             raise InputError(
                 f"task {answer.task!r} of {answer.key!r} is answered in line"
@@ -71,26 +76,6 @@ def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
         answers[answer.request] = answer
         first_lines[answer.request] = number
     return answers
-
-
-def _items(path: Path, text: str) -> Iterator[tuple[int, object]]:
-    if text.lstrip().startswith("["):
-        # Items of an array are numbered like lines.
-        yield from enumerate(_decode(path, text, None), start=1)
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, _decode(path, line, number)
-
-
-def _decode(path: Path, text: str, line: int | None) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if line is None:
-            raise InputError(f"{path} is not valid JSON: {error}") from error
-        why = explain_json(text.encode("utf-8", "surrogatepass"))
-        raise InputError(why, line=line, file=str(path)) from error
 
 
 def line_of(answer: RecordedAnswer) -> str:
@@ -212,7 +197,7 @@ def _keep(path: Path, recorded: RecordedAnswer) -> None:
     with _lock(path) as file:
         content = path.read_bytes()
         answers = read_answers(path)
-        if recorded.request not in answers and not content.lstrip().startswith(b"["):
+        if recorded.request not in answers:
             # A single write: a crash leaves a complete line or none.
             left_open = content and not content.endswith(b"\n")
             os.write(file, b"\n" * bool(left_open) + line_of(recorded).encode())

@@ -174,8 +174,7 @@ class _Gate:
         except AccessDenied as error:
             return _refuse(error)
         except EdenmemError as error:
-            status, detail = describe(error)
-            return _unavailable(status, detail)
+            return _unavailable(*describe(error))
         except Refused as error:
             return _unavailable(error.status_code, error.detail, error.headers)
         return None

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from edenmem import __version__
 from edenmem.engine.agent_memory import AgentMemory
 from edenmem.errors import EdenmemError, ProviderError
-from edenmem.mcp.framing import stored_line
+from edenmem.mcp.results import stored_line
 from edenmem.mcp.tools import Tool, tools_for
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from edenmem.engine.agent_memory import AgentMemory
 from edenmem.errors import UsageError
 from edenmem.invalid import explain_value
 from edenmem.mcp import results
-from edenmem.mcp.framing import framed_json, framed_xml
+from edenmem.mcp.results import framed_json, framed_xml
 
 _FactId = Annotated[
     str,

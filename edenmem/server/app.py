@@ -99,7 +99,8 @@ def create_app(
     )
     for router in ROUTERS:
         app.include_router(router)
-    _build_routes(app)
+    for route in app.routes:  # builds the validation of all routes now, not in the first request
+        route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
     problems.add_handlers(app)
     app.state.shares = Shares(settings.server, state.metrics)
     app.add_middleware(Gate, shares=app.state.shares)
@@ -117,12 +118,6 @@ def _waiting_folder(service: MemoryService, settings: Settings) -> Path:
         return path.with_name(f"{path.name}.waiting")
     store = derived_id("waiting", settings.store.uri, settings.store.database)
     return user_data_folder() / f"{store}.waiting"
-
-
-def _build_routes(app: FastAPI) -> None:
-    """Build the validation of all routes, which FastAPI does in the first request otherwise."""
-    for route in app.routes:
-        route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from edenmem import __version__
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import EdenmemError
-from edenmem.models.indexes import IndexState
 from edenmem.server.access import FromCaller
 from edenmem.server.metrics import MEDIA_TYPE
 from edenmem.server.problems import describe, problem_responses
@@ -60,17 +59,13 @@ def _look(state: ServerState) -> dict[str, str]:
         describe(error)  # to the log
         return {**parts, "store": "failed", "index": "unknown"}
     try:
-        if any(map(_is_unusable, state.service.indexes.states())):
-            parts["index"] = "failed"
+        for index in state.service.indexes.states():
+            is_wanted = index.kind != "ordinary" and not index.queryable
+            if is_wanted and index.status in ("missing", "failed", "building"):
+                parts["index"] = "failed"  # searches fail
     except EdenmemError:
         parts["index"] = "failed"
     return parts
-
-
-def _is_unusable(index: IndexState) -> bool:
-    """Return whether searches fail because of this index."""
-    wanted = index.kind != "ordinary" and index.status in ("missing", "failed", "building")
-    return wanted and not index.queryable
 
 
 @router.get(

@@ -111,7 +111,8 @@ class Limits:
             await self._refuse(scope, receive, answer, "requests", 503, excess)
             return
         body = _Body(receive, settings.max_body_mb * 1_000_000, settings.request_seconds)
-        if _announced_length(scope) > body.limit:
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > body.limit:
             await self._refuse(scope, receive, answer, "body", 413, body.too_large)
             return
         limit = settings.request_seconds if path.startswith(_TIMED) else None
@@ -280,11 +281,6 @@ def _advise_after(scope: Scope) -> str:
     if scope["method"] in ("GET", "HEAD") or not scope["path"].startswith("/api/"):
         return ""
     return "; the change may have been made: see GET /api/log before repeating it"
-
-
-def _announced_length(scope: Scope) -> int:
-    value = dict(scope["headers"]).get(b"content-length", b"0")
-    return int(value) if value.isdigit() else 0
 
 
 # -- daily limits --------------------------------------------------------------------------------

@@ -30,8 +30,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from edenmem.acceptance.conversation import Conversation, SourceMessage
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
+from edenmem.acceptance.evidence import Candidate, Conversation, Evidence, Judgment, SourceMessage
 from edenmem.acceptance.rules import judge
 from edenmem.engine.formation.review import settle
 from edenmem.engine.runtime.answers import VerifiedItem

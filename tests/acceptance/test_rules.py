@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.acceptance.conversation import Author, Conversation, SourceMessage
 from edenmem.acceptance.doubts import additions
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
+from edenmem.acceptance.evidence import (
+    Author,
+    Candidate,
+    Conversation,
+    Evidence,
+    Judgment,
+    SourceMessage,
+)
 from edenmem.acceptance.rules import judge, object_to
 
 #: Thursday.

@@ -326,9 +326,23 @@ NONSENSE = {
 }
 
 
-@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
-async def test_nonsense_is_an_error_in_one_line_without_the_key(call: Call, answer: bytes) -> None:
-    with answering(answer) as server, pytest.raises(ProviderError) as caught:
+#: Answers whose form matters: each kind of endpoint reads its own fields.
+FORMS = (
+    "null in all places",
+    "choices of null",
+    "message of text",
+    "deep objects",
+    "key in the error",
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [(_ask, name) for name in NONSENSE]
+    + [(call, name) for call in (_embed, _rerank) for name in FORMS],
+)
+async def test_nonsense_is_an_error_in_one_line_without_the_key(call: Call, name: str) -> None:
+    with answering(NONSENSE[name]) as server, pytest.raises(ProviderError) as caught:
         await call(url_of(server))
     said = f"{caught.value.message} {caught.value.hint}"
     assert said.isprintable()

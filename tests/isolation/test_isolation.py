@@ -52,7 +52,7 @@ def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
             super().teardown()
             self.store.database.close()
 
-    run_state_machine_as_test(OnSqlite, settings=budget(3, 40))
+    run_state_machine_as_test(OnSqlite, settings=budget(2, 30))
 
 
 @pytest.mark.timeout(0 if MORE else 900)
@@ -67,4 +67,4 @@ def test_nor_on_mongodb(open_store: Callable[[str], MongoStore], secantus_uri: s
             self.store.database.close()
             self.raw.close()
 
-    run_state_machine_as_test(OnSecantus, settings=budget(1, 20))
+    run_state_machine_as_test(OnSecantus, settings=budget(1, 12))

@@ -16,7 +16,7 @@ from mcp.types import CallToolResult
 from edenmem.engine.agent_memory import AgentMemory
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ProviderError
-from edenmem.mcp.framing import NOTICE
+from edenmem.mcp.results import NOTICE
 from edenmem.mcp.server import Reach, build_server
 from edenmem.mcp.tools import TOOLS
 from edenmem.models.changes import AddFact, SetAgentToggles

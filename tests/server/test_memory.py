@@ -144,7 +144,7 @@ def test_a_turn_that_was_not_stored_in_time_is_stored_with_its_answer(
         if len(calls) == 1 and failure == "failed":
             raise StoreUnreachable("for a moment")
         if len(calls) == 1:
-            release.wait(30)
+            release.wait(3)
         store_turn(turn)
 
     monkeypatch.setattr(chats, "store_turn", store_late)

@@ -30,7 +30,7 @@ _SUBJECTS = {
     ),
     "Results": (
         *("ContextReport", "FormationReport", "ConsolidationReport", "SearchReport", "SearchHit"),
-        *("MemoryHit", "EditReport", "FactOrigin", "MemoryStats", "ScopeStatus"),
+        *("MemoryHit", "EditReport", "FactOrigin", "ScopeStatus"),
     ),
     "For operators": ("Editor", "Resolver"),
     "Errors": (

@@ -45,7 +45,7 @@ _READ = (
     "edenmem.engine.formation.former",
     "edenmem.engine.consolidation.propagation",
     "edenmem.engine.runtime.llm_session",
-    "edenmem.engine.search.query_vectors",
+    "edenmem.engine.search.searcher",
     "edenmem.engine.context.recall",
     "edenmem.engine.scopes.references",
     "edenmem.engine.search.searcher",

@@ -7,6 +7,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from edenmem.engine.runtime.runtime import Runtime
@@ -126,14 +127,9 @@ class TokenKeeper:
         if found is None or not is_right or found.has_expired(now):
             return None
         if found.last_used_at is None or now - found.last_used_at >= _USE_INTERVAL:
-            self._note_use(found, now)
+            with suppress(StoreError):  # read-only or busy: the request is valid
+                self._store.note_use(found.id, now)
         return found
-
-    def _note_use(self, token: AccessToken, now: datetime) -> None:
-        try:
-            self._store.note_use(token.id, now)
-        except StoreError:  # read-only or busy: the request is valid
-            return
 
     def _entry(self, token: AccessToken, action: str, entry_id: str) -> AuditEntry:
         """Return the audit entry, without the user."""

@@ -106,8 +106,11 @@ class ChatMemory:
         Raises:
             EdenmemError: the search failed.
         """
-        weight = retrieval.recency_weight
-        searcher = self._searcher if not weight else Searcher(self._weighted(weight))
+        weight, searcher = retrieval.recency_weight, self._searcher
+        if weight:
+            replace, settings = msgspec.structs.replace, self._runtime.settings
+            search = replace(settings.search, recency_weight=weight)
+            searcher = Searcher(replace(self._runtime, settings=replace(settings, search=search)))
         report = await searcher.search(
             queries,
             view.reads,
@@ -147,11 +150,4 @@ class ChatMemory:
             context="" if context.xml == EMPTY else f"{_ABOUT_CONTEXT}\n{context.xml}",
             facts=lines and f"{_ABOUT_FACTS}\n<RetrievedMemories>\n{lines}</RetrievedMemories>",
             note=note if self._runtime.told.is_on else None,
-        )
-
-    def _weighted(self, weight: float) -> Runtime:
-        settings = self._runtime.settings
-        search = msgspec.structs.replace(settings.search, recency_weight=weight)
-        return msgspec.structs.replace(
-            self._runtime, settings=msgspec.structs.replace(settings, search=search)
         )

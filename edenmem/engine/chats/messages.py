@@ -202,8 +202,10 @@ def find_news(
     overlap = _overlap(old, keys, _answers(stored), _answers(given))
     alone = len(given) == 1 and len(old) > 1
     if overlap == len(keys):
-        repeated = alone and not is_retry and _is_answered(stored)
-        return places[-1:] if repeated else []
+        last = stored[-1] if alone and not is_retry else None
+        is_answered = last is not None and last.role == "assistant"
+        is_whole = last is not None and CUT_OFF not in last.content[-200:]
+        return places[-1:] if is_answered and is_whole else []
     if not overlap:
         turn = current_turn(given, places)
         if len(turn) < len(places) and old[-len(turn) :] == keys[-len(turn) :]:
@@ -277,11 +279,6 @@ def current_turn(given: Sequence[Said], places: Sequence[int]) -> list[int]:
     answers = [place for place, said in enumerate(given) if said.role == "assistant"]
     last = answers[-1] if answers else -1
     return [place for place in places if place > last] or list(places[-1:])
-
-
-def _is_answered(stored: Sequence[Message]) -> bool:
-    last = stored[-1]
-    return last.role == "assistant" and CUT_OFF not in last.content[-200:]
 
 
 def with_answers(given: Sequence[Said], new: Sequence[int], *, is_answered: bool) -> list[int]:

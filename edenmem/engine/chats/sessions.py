@@ -15,7 +15,6 @@ on any server, finds or creates the same session and messages.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
@@ -386,13 +385,23 @@ def _was_resent(runtime: Runtime, request: ChatRequest, turn: ChatTurn) -> bool:
 
 
 def _branches(runtime: Runtime, request: ChatRequest, shared: str) -> list[str]:
-    """Return the IDs of the sessions that diverged after the same prefix."""
-    ids = (
-        derived_id("chat", *request.owner_key, "", shared, str(number))
-        for number in itertools.count(1)
-    )
-    host = runtime.store.host
-    return list(itertools.takewhile(lambda each: host.session(each) is not None, ids))
+    """Return the IDs of the sessions that diverged after the same prefix, by binary search."""
+
+    def branch(number: int) -> str:
+        return derived_id("chat", *request.owner_key, "", shared, str(number))
+
+    def is_there(number: int) -> bool:
+        return runtime.store.host.session(branch(number)) is not None
+
+    if not is_there(1):
+        return []
+    low, high = 1, 2
+    while is_there(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_there(middle) else (low, middle)
+    return [branch(number) for number in range(1, low + 1)]
 
 
 # -- both ------------------------------------------------------------------------------------------
@@ -436,9 +445,11 @@ def _turn(
     at = max(now, stored[-1].created_at + _STEP) if stored else now
     before = next((m.id for m in reversed(stored) if m.role in ("user", "tool")), session.id)
     count = 0
+    user_id = request.user.id if request.user else None
     messages: list[Message] = []
     for number, place in enumerate(places):
         said = request.said[place]
+        asker = user_id if said.role == "user" else None
         if said.role == "assistant":
             message_id = _answer_id(before, count)
             count += 1
@@ -452,7 +463,7 @@ def _turn(
                 role=said.role,
                 content=said.content,
                 created_at=at + number * _STEP,
-                sender=_sender(request, said),
+                sender=request.agent.id if said.role == "assistant" else asker,
                 name=said.name,
                 tool_calls=said.tool_calls,
             )
@@ -473,12 +484,6 @@ def _view(runtime: Runtime, request: ChatRequest, session: Session) -> SessionVi
     return current_view(
         runtime.store, session, request.agent, speaker=speaker, own_only=request.own_only
     )
-
-
-def _sender(request: ChatRequest, said: Said) -> str | None:
-    if said.role == "assistant":
-        return request.agent.id
-    return request.user.id if said.role == "user" and request.user else None
 
 
 def _response_id(agent_id: str, response_id: str) -> str:

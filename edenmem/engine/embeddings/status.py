@@ -252,8 +252,10 @@ def _is_foreign(text: str) -> bool:
     letters = [sign for sign in text if sign.isalpha()]
     if 2 * sum(sign < "\u0250" for sign in letters) < len(letters):
         return True
-    from edenmem.acceptance.texts import words_of  # reads tables
-    from edenmem.acceptance.wording import word_set
+    from edenmem.acceptance.texts import (
+        word_set,
+        words_of,  # reads tables
+    )
 
     words = set(words_of(text))
     return len(words) >= _WORDS and word_set("languages.english").isdisjoint(words)

@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return done[0]
     import asyncio
 
-    return asyncio.run(_resume(main))
+    async def resume() -> T:
+        return await _delegate(main)
+
+    return asyncio.run(resume())
 
 
 async def run_in_thread(main: Coroutine[Any, Any, T]) -> T:
@@ -57,10 +60,6 @@ def _start(main: Coroutine[Any, Any, T]) -> tuple[T] | None:
     except StopIteration as done:
         return (done.value,)
     return None
-
-
-async def _resume(main: Coroutine[Any, Any, T]) -> T:
-    return await _delegate(main)
 
 
 @types.coroutine
@@ -89,6 +88,17 @@ def _has_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+async def gather_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return all results in order; after a failure, finish the others, then raise the first."""
+    import asyncio
+
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

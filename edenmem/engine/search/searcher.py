@@ -10,16 +10,17 @@ memories".
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
+from edenmem.embed.protocol import Embedder, QueryShelf
 from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
 from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
-from edenmem.engine.runtime.concurrency import in_thread, run_in_thread
+from edenmem.engine.runtime.concurrency import demand_loop, in_thread, run_in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.search.query_vectors import QueryVectors
 from edenmem.engine.search.request import (
     choose_recipe,
     require_source_words,
@@ -28,7 +29,7 @@ from edenmem.engine.search.request import (
 )
 from edenmem.engine.search.request import vector_model as model_of_vectors
 from edenmem.engine.search.stages import Stages
-from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
+from edenmem.errors import EmbeddingModelMismatch, ProviderError, StoreError, WriteRefused
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidates, FactFilter, Question, SearchAbility
 from edenmem.observation import Stopwatch, observed
@@ -345,3 +346,49 @@ class Searcher:
             _log.debug("accesses were not counted: %s", error)
             return ["accesses were not counted: the store could not be written"]
         return []
+
+
+class QueryVectors:
+    """The vectors of the latest ``size`` queries, in memory and on the shelf, if one is given.
+
+    A ``size`` of 0 turns both off.
+    """
+
+    def __init__(self, embedder: Embedder, size: int, shelf: QueryShelf | None = None) -> None:
+        self._embedder = embedder
+        self._size = size
+        self._shelf = shelf if size else None
+        self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+
+    async def of(self, texts: Sequence[str]) -> tuple[bytes, ...]:
+        """Return a vector for each text, in order, with one model call for all unknown texts.
+
+        Raises:
+            ProviderError: the texts could not be embedded.
+        """
+        model = self._embedder.model
+        vectors = {text: self._known[model, text] for text in texts if (model, text) in self._known}
+        unknown = [text for text in dict.fromkeys(texts) if text not in vectors]
+        if unknown and self._shelf is not None:
+            vectors |= await in_thread(self._shelf.get, model, unknown)
+            unknown = [text for text in unknown if text not in vectors]
+        if unknown:
+            await demand_loop()
+            try:
+                made = (await self._embedder.embed(unknown, role="query")).vectors
+            except ProviderError as error:
+                error.add_hint("--recipe text searches by words alone")
+                raise
+            fresh = dict(zip(unknown, made, strict=True))
+            vectors |= fresh
+            if self._shelf is not None:
+                await in_thread(self._shelf.put, model, fresh)
+        self._keep(model, {text: vectors[text] for text in texts})
+        return tuple(vectors[text] for text in texts)
+
+    def _keep(self, model: str, vectors: Mapping[str, bytes]) -> None:
+        for text, vector in vectors.items():
+            self._known[model, text] = vector
+            self._known.move_to_end((model, text))
+        while len(self._known) > self._size:
+            self._known.popitem(last=False)

@@ -280,7 +280,9 @@ _CUT = {
 def _find_exclusion(fact: Fact, filter: FactFilter) -> tuple[str, str, str, dict[str, Any]] | None:
     """Return why the filter excludes the fact; None if it does not."""
     if fact.home not in filter.scopes:
-        why = f"in the {fact.home.kind} scope {_owner(fact.home)}, which is not searched"
+        agent, owner = fact.home.agent_id, fact.home.owner
+        whose = f"{owner} of agent {agent}" if owner else f"of {agent}"
+        why = f"in the {fact.home.kind} scope {whose}, which is not searched"
         return "scope", why, _whose(fact.home), {}
     if filter.session_id is not None and fact.session_id != filter.session_id:
         return "filter", "from another session", "leave out --session", {}
@@ -296,10 +298,6 @@ def _find_exclusion(fact: Fact, filter: FactFilter) -> tuple[str, str, str, dict
         why = f"{dated}, not before --until"
         return "filter", why, "use a later --until", {}
     return None
-
-
-def _owner(scope: Scope) -> str:
-    return f"{scope.owner} of agent {scope.agent_id}" if scope.owner else f"of {scope.agent_id}"
 
 
 def _whose(scope: Scope) -> str:

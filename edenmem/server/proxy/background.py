@@ -127,7 +127,9 @@ class Background:
         trigger = Trigger.COLD if is_quiet else Trigger.THRESHOLD
         try:
             async with self._slots:
-                if is_quiet and (left := await self._seconds_left(session_id, agent_id)) > 0:
+                due_at = self._service.chats.due_at
+                due = await in_thread(due_at, session_id, agent_id) if is_quiet else None
+                if due is not None and (left := (due - utc_now()).total_seconds()) > 0:
                     return left  # a longer pause is awaited, or another server has new messages
                 reports = await self._service.form_memories(
                     session_id, agent_id=agent_id, trigger=trigger
@@ -144,10 +146,6 @@ class Background:
         except Exception as error:  # noqa: BLE001 - it is tried again
             _log.error("formation of session %s failed", session_id, exc_info=error)
         return _RETRY_SECONDS
-
-    async def _seconds_left(self, session_id: str, agent_id: str) -> float:
-        due = await in_thread(self._service.chats.due_at, session_id, agent_id)
-        return (due - utc_now()).total_seconds() if due else 0.0
 
     def _note(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
+from msgspec import Meta
 
 from edenmem.engine.chats.messages import read_content, read_messages
 
@@ -32,10 +33,19 @@ class BadField(Exception):
 class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
     """The ``memory_*`` fields of a request, which are not forwarded."""
 
-    memory_id: str | None = None
+    memory_id: Annotated[str, Meta(max_length=200, pattern=r"\S")] | None = None
     memory_top_k: int | None = None
-    memory_recency_weight: float | None = None
-    memory_score_threshold: float | None = None
+    memory_recency_weight: Annotated[float, Meta(ge=0, le=1)] | None = None
+    memory_score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+#: What a field takes.
+_EXPECTED = {
+    "memory_id": "a text of 1 to 200 characters",
+    "memory_top_k": "a whole number",
+    "memory_recency_weight": "a number from 0 to 1",
+    "memory_score_threshold": "a number from 0 to 1",
+}
 
 
 class Body:
@@ -245,22 +255,13 @@ def _rewritten(value: Any) -> msgspec.Raw:
 
 def _memory_fields(fields: _Fields) -> MemoryFields:
     given = {name: _plain(fields[name]) for name in _NAMES if name in fields}
-    kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
-        "memory_id": (str, "a text"),
-        "memory_top_k": (int, "a whole number"),
-        "memory_recency_weight": ((int, float), "a number from 0 to 1"),
-        "memory_score_threshold": ((int, float), "a number from 0 to 1"),
-    }
-    for name, value in given.items():
-        kind, expected = kinds[name]
-        is_right = value is None or (isinstance(value, kind) and not isinstance(value, bool))
-        if not is_right or (kind == (int, float) and not 0 <= (value or 0) <= 1):
-            raise BadField(name, expected)
-        if isinstance(value, str):  # no store holds half of an emoji
-            given[name] = value = value.encode("utf-8", "ignore").decode()
-        if isinstance(value, str) and not 0 < len(value.strip()) <= 200:
-            raise BadField(name, "1 to 200 characters")
-    return MemoryFields(**given)
+    if isinstance(name := given.get("memory_id"), str):  # no store holds half of an emoji
+        given["memory_id"] = name.encode("utf-8", "ignore").decode()
+    try:
+        return msgspec.convert(given, MemoryFields)
+    except msgspec.ValidationError as error:
+        place = str(error).rpartition("$.")[2].rstrip("`")
+        raise BadField(place, _EXPECTED[place]) from error
 
 
 def _plain(raw: msgspec.Raw) -> Any:

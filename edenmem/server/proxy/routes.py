@@ -6,7 +6,7 @@ import asyncio
 import codecs
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -441,7 +441,7 @@ class _Exchange:
     # -- the answer ----------------------------------------------------------------------------
 
     async def _relay(
-        self, stream: AsyncIterator[bytes], reader: StreamReader
+        self, stream: AsyncGenerator[bytes], reader: StreamReader
     ) -> AsyncIterator[bytes]:
         """Yield an event stream, and store the answer before its last bytes."""
         with self._proxy.background.relaying():
@@ -465,7 +465,7 @@ class _Exchange:
                     reader.end()
                     answer = self._store_answer(reader.answer(cut_off), reader.usage)
                     self._proxy.background.start(answer)
-                self._proxy.background.start(_close(stream))
+                self._proxy.background.start(stream.aclose())
 
     async def _pass_whole(
         self,
@@ -614,10 +614,6 @@ async def _until_hang_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
 async def _hang_up(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def _close(stream: Any) -> None:
-    await stream.aclose()
 
 
 async def _chain(parts: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

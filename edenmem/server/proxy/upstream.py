@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from urllib.parse import urlsplit
 
 import httpx
@@ -202,17 +202,17 @@ def response_headers(response: httpx.Response) -> list[tuple[str, str]]:
     ]
 
 
-def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+def chunks(response: httpx.Response) -> AsyncGenerator[bytes]:
     """Return the bytes of an answer as they arrive; see `_read`."""
     return _read(response, response.aiter_raw())
 
 
-def decoded_chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+def decoded_chunks(response: httpx.Response) -> AsyncGenerator[bytes]:
     """Return the bytes of an answer without their ``Content-Encoding``; see `_read`."""
     return _read(response, response.aiter_bytes())
 
 
-async def _read(response: httpx.Response, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _read(response: httpx.Response, stream: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     """Yield the bytes of an answer.
 
     Raises:

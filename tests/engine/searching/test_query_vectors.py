@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.engine.search.query_vectors import QueryVectors
+from edenmem.engine.search.searcher import QueryVectors
 from edenmem.errors import ProviderTimeout
 from tests.support.embedder import FakeEmbedder
 

@@ -314,7 +314,6 @@ async def test_unknown_names(cast: Cast, service: MemoryService) -> None:
         service.search_facts(ghost, ["x"]),
         service.get_memory_context(cast.session.id, agent_id=stranger.id),
         service.search(["x"], agent_id=ghost),
-        service.memory_stats(ghost),
     ):
         with pytest.raises(NotFoundError):
             await call
@@ -383,26 +382,6 @@ async def test_an_operator_searches_the_given_owners(cast: Cast, service: Memory
     }
     with pytest.raises(ScopeError):
         await found(kinds=[ScopeKind.USER])
-
-
-async def test_stats_and_status(cast: Cast, service: MemoryService) -> None:
-    pend(cast, cast.anna_scope, 4)
-    pend(cast, cast.bruno_scope, 1)
-    pend(cast, cast.session_scope, 1)
-    consolidate(cast.store, cast.agent_scope, "Three words here.", expected_version=0)
-    status = {s.scope: s for s in await service.consolidation_status(cast.eve.id)}
-    assert set(status) == {cast.agent_scope, cast.anna_scope, cast.bruno_scope, cast.session_scope}
-    assert (status[cast.anna_scope].due, status[cast.anna_scope].consolidate_at) == (True, 4)
-    assert not status[cast.bruno_scope].due
-    other = make_session([cast.eve])
-    cast.store.host.put_session(other)
-    stats = await service.memory_stats(
-        cast.eve.id, user_id=cast.anna_on_discord.id, session_id=other.id
-    )
-    assert {s.scope for s in stats.scopes} == {cast.agent_scope, cast.anna_scope}
-    assert [text.consolidated_content for text in stats.texts if text.version] == [
-        "Three words here."
-    ]
 
 
 # -- event loop ----------------------------------------------------------------------------------
