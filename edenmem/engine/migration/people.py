@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from edenmem.engine.migration.source import StagedPlan, join_names
 from edenmem.engine.runtime.runtime import Runtime
@@ -30,50 +30,46 @@ _TAKEN = {
 }
 
 
+class People(NamedTuple):
+    """The agents to add, accounts whose name is taken, and IDs of agents that nobody knows."""
+
+    agents: list[V1Account]
+    taken: list[V1Problem]
+    strangers: list[str]
+
+
+def survey(store: Store, plan: StagedPlan) -> People:
+    """Compare the people of a plan with those of a store."""
+    own, taken = has_own_accounts(store), list(_find_taken_names(store, plan))
+    unknown = [person for person in plan.agents() if store.host.agent(person.id) is None]
+    known = [person for person in unknown if own and is_addable(person)]
+    not_added = {problem.document_id for problem in taken}
+    return People(
+        agents=[person for person in known if person.id not in not_added],
+        taken=taken,
+        strangers=[person.id for person in unknown if person not in known],
+    )
+
+
 def add_people(runtime: Runtime, plan: StagedPlan) -> tuple[list[V1Problem], list[str]]:
     """Add the agents and users of the plan; return accounts with a taken name, and notices.
 
     Raises:
         StoreError: the database cannot be used.
     """
-    host, own = runtime.store.host, has_own_accounts(runtime.store)
-    taken = list(find_taken_names(runtime.store, plan))
-    not_added = {problem.document_id for problem in taken}
-    unknown = [person for person in plan.agents() if host.agent(person.id) is None]
-    added = [person for person in unknown if own and is_addable(person)]
-    refused = _add(runtime, [person for person in added if person.id not in not_added])
-    for people in batched(plan.users(), _BATCH) if own else ():
+    host, found = runtime.store.host, survey(runtime.store, plan)
+    refused = _add(runtime, found.agents)
+    not_added = {problem.document_id for problem in found.taken}
+    for people in batched(plan.users(), _BATCH) if has_own_accounts(runtime.store) else ():
         known = {*not_added, *host.users_by_ids([person.id for person in people])}
         refused += _add(runtime, [p for p in people if p.id not in known and is_addable(p)])
     notices = [f"not added: {reason}" for reason in refused]
-    silent = [
-        person.username
-        for person in added
-        if not person.user_memory_enabled and host.agent(person.id) is not None
-    ]
-    if silent:
+    if silent := [each.username for each in found.agents if not each.user_memory_enabled]:
         notices.append(
             f"user memory is off for {join_names(silent)}, as in the "
             "source: 'edenmem agent set NAME --user-memory' turns it on"
         )
-    strangers = [person.id for person in unknown if person not in added]
-    if strangers:
-        notices.append(strangers_notice(strangers))
-    return taken, notices
-
-
-def agents_to_add(store: Store, plan: StagedPlan) -> list[Agent]:
-    """Return the agents that `add_people` would add."""
-    if not has_own_accounts(store):
-        return []
-    taken = {agent.username for agent in store.host.agents()}
-    return [
-        describe_agent(person)
-        for person in plan.agents()
-        if is_addable(person)
-        and person.username not in taken
-        and store.host.agent(person.id) is None
-    ]
+    return found.taken, notices + strangers_notice(found.strangers)
 
 
 def is_addable(person: V1Account) -> bool:
@@ -81,7 +77,7 @@ def is_addable(person: V1Account) -> bool:
     return bool(person.username and person.known)
 
 
-def find_taken_names(store: Store, plan: StagedPlan) -> Iterator[V1Problem]:
+def _find_taken_names(store: Store, plan: StagedPlan) -> Iterator[V1Problem]:
     """Yield a problem for each account whose username is taken, here or in the source."""
     if not has_own_accounts(store):
         return
@@ -111,14 +107,16 @@ def _find_holders(
             )
 
 
-def strangers_notice(agent_ids: list[str]) -> str:
-    """Return a notice on agents that the host does not know."""
+def strangers_notice(agent_ids: Sequence[str]) -> list[str]:
+    """Return a notice on agents that the host does not know, if there are any."""
+    if not agent_ids:
+        return []
     count = "1 agent is" if len(agent_ids) == 1 else f"{len(agent_ids)} agents are"
-    return (
+    return [
         f"{count} unknown to the host; memory is kept under the ID "
         f"({join_names(agent_ids)}): add an agent with "
         "'edenmem agent add NAME --id ID'"
-    )
+    ]
 
 
 def describe_agent(person: V1Account) -> Agent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 import msgspec
@@ -15,13 +15,7 @@ from edenmem.engine.migration.applying import Applier, Done
 from edenmem.engine.migration.comparison import load_found
 from edenmem.engine.migration.items import Treatment, format_sources, text_of
 from edenmem.engine.migration.ledger import refuse_other_options, resumable
-from edenmem.engine.migration.people import (
-    agents_to_add,
-    find_taken_names,
-    has_own_accounts,
-    is_addable,
-    strangers_notice,
-)
+from edenmem.engine.migration.people import People, describe_agent, strangers_notice, survey
 from edenmem.engine.migration.reports import (
     MigrationPlan,
     PlanConflict,
@@ -33,8 +27,9 @@ from edenmem.engine.migration.source import StagedPlan, join_names
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import defaults_of
 from edenmem.engine.scopes.references import Labels, load_labels
+from edenmem.models.host import Agent
 from edenmem.models.scope import Scope
-from edenmem.models.v1 import Outcome, V1Item, V1Problem
+from edenmem.models.v1 import Outcome, V1Item
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
@@ -88,8 +83,7 @@ def make_plan(
     info = runtime.store.database.info()
     store = runtime.store if info.initialized else None
     sums = _Sums()
-    taken: list[V1Problem] = []
-    earlier = None
+    people, earlier = People([], [], []), None
     if store is None:
         plan.stage.set_found(())
         for _, item in (each for page in plan.stage.unlike(options.batch_size) for each in page):
@@ -97,12 +91,13 @@ def make_plan(
     else:
         refuse_other_options(store, options)
         earlier = resumable(store, plan.about.location, options)
-        taken = list(find_taken_names(store, plan))
-        _preview(runtime, plan, options, sums, progress)
+        people = survey(store, plan)
+        agents = [describe_agent(person) for person in people.agents]
+        _preview(runtime, plan, options, sums, agents, progress)
     rows = _count_rows(sums, plan)
     about = plan.about
     labels = _label_scopes(store, plan, sums.scopes)
-    problems = Counter(plan.stage.count_problems()) + Counter(each.kind for each in taken)
+    problems = Counter(plan.stage.count_problems()) + Counter(each.kind for each in people.taken)
     tokens = math.ceil(sums.characters / runtime.settings.formation.characters_per_token)
     return MigrationPlan(
         source=about.location,
@@ -114,7 +109,7 @@ def make_plan(
         rows=rows,
         left_behind=dict(sums.left_behind.most_common()),
         problems_by_kind=dict(problems.most_common()),
-        problems=tuple(islice((*taken, *islice(plan.problems(), MAX_PROBLEMS)), MAX_PROBLEMS)),
+        problems=tuple(islice(chain(people.taken, plan.problems()), MAX_PROBLEMS)),
         unknown_fields=about.unknown_fields,
         samples=_with_labels(sums.samples, labels),
         outcomes=dict(sorted(plan.stage.outcomes().items())),
@@ -124,7 +119,7 @@ def make_plan(
         model=embedder.model if embedder else "",
         tokens=tokens,
         cost=_cost(runtime.settings, embedder, tokens),
-        notices=tuple(_notices(store, runtime.settings, plan, sums)),
+        notices=tuple(_notices(store, runtime.settings, people, sums)),
         resumes=earlier.id if earlier else None,
         incomplete=about.incomplete,
     )
@@ -135,6 +130,7 @@ def _preview(
     plan: StagedPlan,
     options: RunOptions,
     sums: _Sums,
+    agents: Sequence[Agent],
     progress: Callable[[int, int], None],
 ) -> None:
     """Decide on all targets, as a run would."""
@@ -149,7 +145,7 @@ def _preview(
         on_conflict=options.on_conflict,
         batch_size=options.batch_size,
         dry_run=True,
-        agents=agents_to_add(store, plan),
+        agents=agents,
     )
     done = stage.count_settled()
     for batch in applier.run():
@@ -290,20 +286,10 @@ def _cost(settings: Settings, embedder: Embedder | None, tokens: int) -> float |
     return None if price is None else tokens * price / 1_000_000
 
 
-def _notices(store: Store | None, settings: Settings, plan: StagedPlan, sums: _Sums) -> list[str]:
-    notices = []
+def _notices(store: Store | None, settings: Settings, people: People, sums: _Sums) -> list[str]:
     if store is None:
-        notices.append("the store does not exist yet: create it with 'edenmem init'")
-    else:
-        own = has_own_accounts(store)
-        strangers = [
-            person.id
-            for person in plan.agents()
-            if store.host.agent(person.id) is None and not (own and is_addable(person))
-        ]
-        if strangers:
-            notices.append(strangers_notice(strangers))
-        agents = {scope.agent_id for scope in sums.facts_of}
-        existing = Counter(facts_by_scope(store, sorted(agents)))
-        notices += room_notices(store, settings, existing + sums.facts_of)
-    return notices
+        return ["the store does not exist yet: create it with 'edenmem init'"]
+    agents = {scope.agent_id for scope in sums.facts_of}
+    existing = Counter(facts_by_scope(store, sorted(agents)))
+    full = room_notices(store, settings, existing + sums.facts_of)
+    return strangers_notice(people.strangers) + full
