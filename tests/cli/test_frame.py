@@ -13,9 +13,10 @@ from typer.main import get_command
 
 from edenmem import __version__
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.app.root import COMMANDS, app, every_command, run
+from edenmem.cli.app.root import COMMANDS, app, run
 from edenmem.settings.keys import defaults
 from tests.cli.conftest import Cli, Inside
+from tests.support.commands import every_command
 
 EVERY = dict(every_command())
 

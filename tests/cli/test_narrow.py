@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from edenmem.cli.app.root import every_command
 from edenmem.cli.terminal.data import to_json
 from edenmem.cli.terminal.output import adapt_stream
 from edenmem.text import display_width
 from tests.cli.conftest import Cli, Inside
+from tests.support.commands import every_command
 
 COLUMNS = 60
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

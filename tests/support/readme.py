@@ -58,7 +58,8 @@ def blocks(language: str, page: Path) -> list[str]:
 
 def command_table() -> str:
     """Return a table of commands with the first line of their help."""
-    from edenmem.cli.app.root import COMMANDS, every_command
+    from edenmem.cli.app.root import COMMANDS
+    from tests.support.commands import every_command
 
     rows = ["| command | what it does |", "|---|---|"]
     section = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -104,17 +104,6 @@ def load(entry: Entry) -> Any:
         built.name, built.default = entry.name, entry.default
         return built
     return command(entry.name, getattr(module, entry.name + "_" * iskeyword(entry.name)))
-
-
-def every_command() -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the words and the parser of each command, without groups."""
-    for name, entry in COMMANDS.items():
-        command = load(entry)
-        if not entry.is_group:
-            yield (name,), command
-            continue
-        for sub in command.list_commands(None):
-            yield (name, sub), command.get_command(None, sub)
 
 
 class Root(Group):

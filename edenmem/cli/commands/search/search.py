@@ -355,7 +355,8 @@ def _print_remains(run: Invocation, report: SearchReport) -> None:
         nearest = report.dropped[0]
         fact = run.resolver.fact(nearest.fact_id)
         short = unique_beginnings([nearest.fact_id])[nearest.fact_id]
-        best = f"best: {short} {one_line(fact.content, 60)!r}, {_reason(nearest)}"
+        content = one_line(fact.content, 60 if run.out.is_screen else None)
+        best = f"best: {short} {content!r}, {_reason(nearest)}"
         run.out.paragraph("dropped: ", f"{counts}; {best}")
     run.out.paragraph("", how)
 
