@@ -267,7 +267,7 @@ def test_fields_have_versions_and_a_new_text_keeps_them() -> None:
     assert [each.fields for each in first.versions] == [FactFields(), KEYED]
     assert [each.fields for each in second.versions] == [KEYED]
     assert first.writes[0].new == msgspec.structs.replace(
-        fact.with_fields(KEYED), version=2, previous_content="one", updated_at=LATER
+        fact.with_fields(KEYED), version=2, updated_at=LATER
     )
     assert first.entry is not None
     assert first.entry.before is not None

@@ -31,9 +31,9 @@ def entry(*calls: CallUsage, **fields: object) -> UsageEntry:
 
 
 def test_nothing_was_spent_in_a_new_store(store: Store) -> None:
-    assert sum_by_model(store.usage.usage_by_day()) == []
+    assert sum_by_model(store.usage.usage_by_day()) == ()
     store.usage.add_usage(entry())
-    assert sum_by_model(store.usage.usage_by_day()) == []
+    assert sum_by_model(store.usage.usage_by_day()) == ()
 
 
 def test_calls_are_summed_by_model(store: Store) -> None:
