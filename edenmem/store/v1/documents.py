@@ -200,11 +200,12 @@ def _memory(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V
 def _user_text(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1UserText:
     created, updated = _times(raw, document_id, notes)
     content, assembled, more = _texts(raw, notes)
-    pending = _list(raw, "unabsorbed_memory_ids", notes)
     user_id = values.owner(raw.get("user_id"), "user_id", notes)
+    agent_id = values.owner(raw.get("agent_id"), "agent_id", notes)
+    pending = _list(raw, "unabsorbed_memory_ids", notes)
     return V1UserText(
         id=document_id,
-        agent_id=values.owner(raw.get("agent_id"), "agent_id", notes),
+        agent_id=agent_id,
         created_at=created,
         updated_at=updated,
         extra=_extra(USER_TEXTS, raw, notes, *more),
@@ -219,13 +220,14 @@ def _user_text(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -
 def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1Shard:
     created, updated = _times(raw, document_id, notes)
     content, assembled, more = _texts(raw, notes)
-    pending = _list(raw, "unabsorbed_memory_ids", notes)
-    facts = _list(raw, "facts", notes)
     if not isinstance(raw.get("is_active"), bool):
         notes.add(Kind.WRONG_SHAPE, "is_active is not true or false: v1 took the shard as inactive")
+    agent_id = values.owner(raw.get("agent_id"), "agent_id", notes)
+    pending = _list(raw, "unabsorbed_memory_ids", notes)
+    facts = _list(raw, "facts", notes)
     return V1Shard(
         id=document_id,
-        agent_id=values.owner(raw.get("agent_id"), "agent_id", notes),
+        agent_id=agent_id,
         created_at=created,
         updated_at=updated,
         extra=_extra(SHARDS, raw, notes, *more),
