@@ -188,9 +188,13 @@ def names_nobody(candidate: Candidate, evidence: Evidence) -> bool:
         return False
     if any(word.startswith(evidence.people_stems) for word in words):
         return False
+    # A name in another script is spelled in a way that code does not know.
+    comparable = [name for name in evidence.names if is_cased(name) == is_cased(text)]
+    if not comparable:
+        return False
     if not is_cased(text):
         folded = fold(text)
-        return not any(name in folded for name in evidence.names)
+        return not any(name in folded for name in comparable)
     is_named = not evidence.name_stems.isdisjoint(map(name_stem, words))
     return not is_named and words[0] not in evidence.talk.words
 
