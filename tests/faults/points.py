@@ -51,7 +51,6 @@ _WRITES = frozenset(
         "put_session",
         "recorded",
         "released",
-        "set_session_status",
         "set_vectors",
         "track_access",
     }

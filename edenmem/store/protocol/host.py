@@ -101,9 +101,6 @@ class Host(Protocol):
         imported, and if it was active it gets the new status.
         """
 
-    def set_session_status(self, session_id: str, status: str) -> None:
-        """Set the session's status."""
-
     def add_messages(
         self, session_id: str, messages: Sequence[Message], *, note: Note | None = None
     ) -> int:

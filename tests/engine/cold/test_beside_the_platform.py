@@ -120,7 +120,8 @@ async def test_unfinished_work_is_completed_in_any_status(quiet: Quiet) -> None:
     session = quiet.add("begun", 4)
     quiet.llm.script("facts", [ProviderRateLimited("later")])
     assert (await quiet.run()).formed == 0
-    quiet.store.host.set_session_status(session.id, "archived")
+    archived = msgspec.structs.replace(session, imported=True, status="archived")
+    quiet.store.host.put_session(archived)
     assert (await quiet.run()).formed == 1
     quiet.check([session])
 

@@ -242,18 +242,6 @@ def test_sessions_match_all_filters_latest_activity_first(store: Store) -> None:
     assert store.host.session(deleted.id) is None
 
 
-def test_status_is_written_alone(store: Store) -> None:
-    session = make_session(title="Title")
-    store.host.put_session(session)
-    store.host.set_session_status(session.id, "finished")
-    stored = store.host.session(session.id)
-    assert stored is not None
-    assert (stored.status, stored.title, stored.agents) == ("finished", "Title", session.agents)
-
-
-# -- messages ------------------------------------------------------------------------------------
-
-
 def test_messages_come_back_in_order(store: Store) -> None:
     session = make_session()
     store.host.put_session(session)

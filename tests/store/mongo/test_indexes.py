@@ -260,7 +260,6 @@ def _use_everything(store: Store) -> None:
     list(store.host.sessions(agent_id=agent.id, user_id=user.id, group_id="g", limit=3))
     store.host.session(session.id)
     store.host.sessions_by_ids([session.id, new_id()])
-    store.host.set_session_status(session.id, "paused")
     messages = make_messages(session, 6)
     store.host.add_messages(session.id, messages)
     shown = Shown("fact", new_id(), 1, Scope.user(agent.id, user.id))

@@ -103,7 +103,7 @@ def test_versions_are_grouped_by_target(mongo: MongoStore, selection: Selection)
     assert places == [(key, version) for key in facts[:2] for version in (1, 2, 3, 4)]
 
 
-@narrowed
+@pytest.mark.parametrize("selection", [Selection(), OF_AGENT], ids=["all", "agent"])
 def test_documents_larger_than_an_answer_are_read(mongo: MongoStore, selection: Selection) -> None:
     facts = add(mongo, 3)
     large = {"$set": {"previous_content": "x" * 9_000_000}}

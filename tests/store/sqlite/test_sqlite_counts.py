@@ -36,7 +36,7 @@ def test_facts_of_one_millisecond_are_paged_without_loss(sqlite_store: SqliteSto
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(st.sampled_from(["add", "revise", "remove", "reflect", "forget", "absorb"])))
 def test_counts_are_those_of_what_there_is(tmp_path_factory, steps: list[str]) -> None:
     store = SqliteStore(tmp_path_factory.mktemp("counts") / "memory.db")

@@ -194,5 +194,4 @@ def run_everything(store: SqliteStore) -> None:
         store.host.find(kind, "anna")
         store.host.find(kind, facts[0].id[:6])
         store.host.find(kind, facts[0].id)
-    store.host.set_session_status(session.id, "finished")
     store.contexts.find_context(session.id, AGENT.id)

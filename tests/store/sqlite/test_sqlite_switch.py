@@ -76,7 +76,7 @@ def test_its_queries_walk_no_table(opened: SqliteStore) -> None:
     assert scans == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.lists(
         st.tuples(

@@ -168,7 +168,7 @@ def test_one_edit_is_one_edit(word: str, data: st.DataObject) -> None:
 # -- nothing is syntax ---------------------------------------------------------------------------
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.text(max_size=40))
 def test_no_query_is_an_error(opened: SqliteStore, query: str) -> None:
     add_facts_once(opened)

@@ -318,5 +318,5 @@ class CodesInMemory(RuleBasedStateMachine):
         assert found == expected
 
 
-CodesInMemory.TestCase.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+CodesInMemory.TestCase.settings = settings(max_examples=8, stateful_step_count=12, deadline=None)
 TestCodesInMemory = pytest.mark.slow(CodesInMemory.TestCase)

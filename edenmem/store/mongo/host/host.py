@@ -276,11 +276,6 @@ class MongoHost:
             )
             self._db.sessions.update_one({"_id": session_id}, added)
 
-    def set_session_status(self, session_id: str, status: str) -> None:
-        self._db.sessions.update_one(
-            {"_id": object_id(session_id)}, {"$set": {"status": status, "updatedAt": utc_now()}}
-        )
-
     def find_lost_progress(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Iterator[Finding]:

@@ -45,7 +45,6 @@ from edenmem.store.mongo.walk.sources import SOURCES, is_anchored, narrow
 from edenmem.store.protocol.store import batched
 
 _ONLY_ID = {"_id": 1}
-_NO_INSTRUCTIONS = {"memory_instructions": 0, "consolidation_instructions": 0}
 _BY_TARGET = (("target_type", 1), ("target_id", 1), ("version", 1))
 #: The fields that determine the order of versions.
 _PLACES = {"target_id": 1, "version": 1, "life": 1, "action": 1}
@@ -95,7 +94,7 @@ def walk_documents(
             case RecordKind.MESSAGE:
                 found = _walk_messages(db, selection)
             case RecordKind.POLICY:
-                found = _walk_policies(db, selection)
+                found = iter(sorted(_walk(db, kind, selection), key=_policy_order))
             case RecordKind.FACT if not with_vectors:
                 found = _walk(db, kind, selection, codec.NO_VECTOR)
             case _:
@@ -189,22 +188,11 @@ def _find_forgotten(db: Connection, ids: Sequence[Any]) -> set[str]:
     return {str(each["_id"]) for each in db.find_all(db.forgotten_messages, filters, _ONLY_ID)}
 
 
-def _walk_policies(db: Connection, selection: Selection) -> Iterator[backup.Document]:
-    """Yield policies by scope."""
-    places = []
-    for read in _read(db, RecordKind.POLICY, selection, _NO_INSTRUCTIONS):
-        found = _decode(RecordKind.POLICY, read)
-        if found is not None:
-            key = read.document["_id"]
-            policy = found.record
-            scope = policy.home if isinstance(policy, Policy) else None
-            named = (scope.agent_id, scope.kind.value, scope.owner) if scope else ("", "", str(key))
-            places.append((named, key))
-    ids = [key for _, key in sorted(places, key=lambda item: item[0])]
-    for read in _read_in_order(db.policies, ids):
-        found = _decode(RecordKind.POLICY, read)
-        if found is not None:
-            yield found
+def _policy_order(found: backup.Document) -> tuple[str, str, str]:
+    if not isinstance(found.record, Policy):
+        return "", "", found.id
+    scope = found.record.home
+    return scope.agent_id, scope.kind.value, scope.owner
 
 
 # -- history -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ cannot be read, the next readable row is searched for.
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
@@ -128,17 +129,13 @@ class _Table:
 
     def _find_after(self, last: int) -> int | None:
         """Return the next readable row after an unreadable one; None if there is none."""
-        low, high = 0, 1
-        while not self._reads(last + high):
-            low, high = high, high * 2
-            if last + high >= _END:
+        step = 1
+        while not self._reads(last + step):
+            step *= 2
+            if last + step >= _END:
                 return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._reads(last + middle):
-                high = middle
-            else:
-                low = middle
+        between = range(last + step // 2 + 1, last + step)
+        high = step // 2 + 1 + bisect_left(between, True, key=self._reads)
         row = self._damaged.execute(
             f"{self._numbered} ORDER BY rowid LIMIT 1", (last + high,)
         ).fetchone()

@@ -36,7 +36,6 @@ from edenmem.store.sqlite.host.rows import (
     insert_session,
     insert_user,
     message_from,
-    reset_cold_note,
     session_of,
     sessions_from,
     stored_user_from,
@@ -231,11 +230,6 @@ class Host(Part):
     def put_session(self, session: Session) -> bool:
         with self._db.writing() as connection:
             return insert_session(connection, session)
-
-    def set_session_status(self, session_id: str, status: str) -> None:
-        with self._db.writing() as connection:
-            connection.execute("UPDATE sessions SET status = ? WHERE id = ?", (status, session_id))
-            reset_cold_note(connection, session_id)
 
     def find_lost_progress(
         self, *, agent_id: str | None = None, since: datetime | None = None
