@@ -57,14 +57,6 @@ class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
     quote: str = ""
 
 
-class _Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent, session and scopes of one call."""
-
-    agent: Agent
-    session: Session
-    view: SessionView
-
-
 class AgentMemory:
     """The memory of an agent for one user or session, from `MemoryService.memory_for`.
 
@@ -124,16 +116,16 @@ class AgentMemory:
             ProviderError: embedding the query failed.
         """
         texts = (queries,) if isinstance(queries, str) else queries
-        access = await in_thread(self._access)
+        _, _, view = await in_thread(self._access)
         report = await self._searcher.search(
             texts,
-            _narrow(access.view.reads, shared),
+            _narrow(view.reads, shared),
             top_k=top_k,
             tags=tags,
             key=key,
             explain=explain,
         )
-        self._note([hit.fact for hit in report.hits], access.view)
+        self._note([hit.fact for hit in report.hits], view)
         return report
 
     async def context(
@@ -145,10 +137,10 @@ class AgentMemory:
             message: Message to recall memories for.
             recall: "off", "heuristic", "llm" or "always" (None: ``context.recall``).
         """
-        access = await in_thread(self._access)
+        agent, session, _ = await in_thread(self._access)
         return await self._contexts.build(
-            access.session,
-            access.agent,
+            session,
+            agent,
             speaker=self.user_id,
             message=message,
             recall=recall,
@@ -200,11 +192,10 @@ class AgentMemory:
         """
         from edenmem.engine.formation.notes import remember
 
-        access = await in_thread(self._access)
-        user = access.view.user
-        is_open = any(scope.user_id for scope in access.view.writes_facts)
+        agent, _, view = await in_thread(self._access)
+        is_open = any(scope.user_id for scope in view.writes_facts)
         return await remember(
-            self._runtime, text, access.agent, user if is_open else None, dry_run=dry_run
+            self._runtime, text, agent, view.user if is_open else None, dry_run=dry_run
         )
 
     async def add_fact(
@@ -224,8 +215,8 @@ class AgentMemory:
             ConflictError: another fact of the scope has the key.
             ScopeError: the scope is not writable.
         """
-        access = await in_thread(self._access)
-        scope = self._scope_for(access, shared)
+        _, _, view = await in_thread(self._access)
+        scope = self._scope_for(view, shared)
         _check_content(content, fields)
         return await make_edit(
             self._runtime,
@@ -259,8 +250,8 @@ class AgentMemory:
         """
         if fields.key is None:
             raise UsageError("the fact needs a key")
-        access = await in_thread(self._access)
-        scope = self._scope_for(access, shared)
+        _, _, view = await in_thread(self._access)
+        scope = self._scope_for(view, shared)
         _check_content(content, fields, is_statement=False)
         keyed = FactFilter(scopes=(scope,), key=fields.key)
         text = truncate_words(" ".join(content.split()), _PUT_WORDS)
@@ -340,7 +331,7 @@ class AgentMemory:
         )
         self._runtime.told.add(make_note(reply, found=shown_facts(facts)))
 
-    def _access(self) -> _Access:
+    def _access(self) -> tuple[Agent, Session, SessionView]:
         agent = lookups.existing_agent(self._store, self.agent_id)
         if self.session_id is not None:
             session = lookups.existing_session(self._store, self.session_id)
@@ -350,7 +341,7 @@ class AgentMemory:
         view = current_view(
             self._store, session, agent, speaker=self.user_id, own_only=self._own_only
         )
-        return _Access(agent=agent, session=session, view=view)
+        return agent, session, view
 
     def _facts(
         self,
@@ -360,7 +351,7 @@ class AgentMemory:
         key: str | None,
         shared: bool | None,
     ) -> list[Fact]:
-        view = self._access().view
+        _, _, view = self._access()
         reads = _narrow(view.reads, shared)
         scopes = tuple(scope for scope in reads if scope.kind is not ScopeKind.SESSION)
         filter = FactFilter(scopes=scopes, live_at=self._runtime.clock(), tags=tags, key=key)
@@ -372,7 +363,7 @@ class AgentMemory:
     def _why(self, fact_id: str) -> FactOrigin:
         from edenmem.acceptance.texts import contains, fold
 
-        view = self._access().view
+        _, _, view = self._access()
         try:
             found = fact_why(self._store, fact_id)
         except NotFoundError:
@@ -411,21 +402,21 @@ class AgentMemory:
         return session.id == self.session_id or bool(own & people)
 
     def _check_writable(self, fact_id: str) -> None:
-        view = self._access().view
+        _, _, view = self._access()
         fact = self._store.memory.fact(fact_id)
         if fact is None or fact.home not in view.reads:
             raise _unknown(fact_id)
         self._check_open(fact.home, view)
 
-    def _scope_for(self, access: _Access, shared: bool | None) -> Scope:
+    def _scope_for(self, view: SessionView, shared: bool | None) -> Scope:
         """Return the scope of a new fact."""
-        user = access.view.user
+        user = view.user
         if shared is False and user is None:
             raise UsageError("cannot store a fact for one user: the session has several or none")
         is_shared = shared or user is None
-        agent_id = access.agent.id
+        agent_id = self.agent_id
         scope = Scope.agent(agent_id) if is_shared or not user else Scope.user(agent_id, user.id)
-        self._check_open(scope, access.view)
+        self._check_open(scope, view)
         return scope
 
     def _check_open(self, scope: Scope, view: SessionView) -> None:

@@ -328,26 +328,19 @@ class OpenAILLM:
             }
         elif dialect.format == "json_object":
             body["response_format"] = {"type": "json_object"}
+        tiers = ("fast_model", "slow_model", "premium_model")
+        named = [f"llm.{tier}" for tier in tiers if getattr(self._settings, tier) == request.model]
         return await self._endpoint.post(
             "/chat/completions",
             body,
             model=request.model,
-            model_setting=self._setting_of(request.model),
+            model_setting=", ".join(named) or "the scope's policy, which names this model",
             charge=charge,
             once=request.timeout is not None,
         )
 
     def _dialect(self, model: str) -> Dialect:
         return self._dialects.get(model) or first_dialect(self._endpoint.host)
-
-    def _setting_of(self, model: str) -> str:
-        tiers = {
-            "llm.fast_model": self._settings.fast_model,
-            "llm.slow_model": self._settings.slow_model,
-            "llm.premium_model": self._settings.premium_model,
-        }
-        named = [setting for setting, named in tiers.items() if named == model]
-        return ", ".join(named) or "the scope's policy, which names this model"
 
     def _read_usage(self, request: LLMRequest[Any], completion: object, expected: int) -> CallUsage:
         """Return the tokens that the endpoint counted, or an estimate."""

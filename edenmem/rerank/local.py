@@ -89,13 +89,9 @@ class PairRunner:
         if len(shape) > 2 or not (last in (1, 2) or not isinstance(last, int)):
             raise ConfigError(
                 f"the model of {self._name} is not a cross-encoder: expected one or two scores for"
-                f" each pair, got {_format_shape(shape)}",
+                f" each pair, got {' × '.join(map(str, shape)) or 'a single number'}",
                 hint="search.rerank_path needs a model for sequence classification",
             )
-
-
-def _format_shape(shape: Any) -> str:
-    return " × ".join(str(size) for size in shape) or "a single number"
 
 
 def _max_tokens(folder: ModelFolder, tokenizer: Any) -> int:

@@ -170,6 +170,8 @@ def gather_quotas(
     for scope in scopes:
         policy, text = policies.get(scope), texts.get(scope)
         review = (policy and policy.review) or defaults_of(settings, scope.kind).review
+        is_held = review in ("doubtful", "everything")
+        is_marked = (review, doubtful) == ("nothing", "hold")
         others = tuple(each for each in owned if each != scope and scope in owned)
         quota = ScopeQuota(
             scope=scope,
@@ -179,7 +181,7 @@ def gather_quotas(
             word_limit=word_limit_of(store, settings, scope, policy, text),
             fact_buffer_max=fact_buffer_max_of(settings, scope, policy),
             takes_orders=bool(policy and policy.orders),
-            doubtful=_doubtful(review, doubtful),
+            doubtful="hold" if is_held else "mark" if is_marked else doubtful,
             holds_all=holds_all or review == "everything",
             instructions=((policy.memory_instructions if policy else None) or "").strip(),
             text=text.consolidated_content if text else "",
@@ -198,13 +200,6 @@ def gather_quotas(
         slow_model=_first(policy.slow_model for policy in named)
         or slow_model_of(store, settings, agent),
     )
-
-
-def _doubtful(review: str, configured: str) -> str:
-    """Return what happens to items in doubt in a scope with this kind of review."""
-    if review in ("doubtful", "everything"):
-        return "hold"
-    return "mark" if (review, configured) == ("nothing", "hold") else configured
 
 
 def _format_memory(text: str, pending: Sequence[str]) -> str:
