@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,11 +52,28 @@ _TOGETHER_BY_STORE = {f"tests/v1world/test_{name}.py" for name in ("again", "cas
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out exhaustive tests, unless all are asked for."""
-    spared = [] if EXHAUSTIVE else [item for item in items if item.get_closest_marker("exhaustive")]
+    """Leave out exhaustive tests and most second rounds, unless all are asked for."""
+    names = {item.nodeid for item in items}
+    spared = [] if EXHAUSTIVE else [item for item in items if _is_spared(item, names)]
     if spared:
         config.hook.pytest_deselected(items=spared)
-        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+        left_out = set(spared)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_spared(item: pytest.Item, names: Set[str]) -> bool:
+    """Return whether a test is exhaustive, or most likely shows nothing of its own.
+
+    The contract shows that both stores do the same, and the engine does not know which one it has:
+    of what SQLite shows of the engine, every fourth test is run again on MongoDB.
+    """
+    if item.get_closest_marker("exhaustive"):
+        return True
+    name = item.nodeid
+    is_second = name.startswith("tests/engine/") and "secantus" in name
+    return (
+        is_second and name.replace("secantus", "sqlite") in names and crc32(name.encode()) % 4 > 0
+    )
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
