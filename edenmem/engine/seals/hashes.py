@@ -64,6 +64,7 @@ def plain_fields(entry: StoredEntry) -> dict[str, Any]:
         "id": entry.id,
         "change_set_id": entry.change_set_id,
         "at": iso(entry.at),
+        "place": entry.place,
         "action": entry.action,
         "status": entry.status,
         "undoes": entry.undoes,

@@ -316,7 +316,6 @@ async def test_an_incognito_session_forms_nothing_and_keeps_its_messages(world: 
     assert report.outcome == "incognito"
     assert world.llm.requests == []
     assert world.store.formations.backlog(session.id, world.cast.eve.id, limit=9).total == 1
-    assert not await world.former().due(session, world.cast.eve)
 
 
 async def test_better_models_go_with_the_owners_tier_and_the_scopes_policy(world: World) -> None:
@@ -347,7 +346,6 @@ async def test_nothing_is_formed_before_the_threshold(world: World) -> None:
     assert world.formations() == []
     assert world.llm.requests == []
     world.say("Hm.")
-    assert await world.former().due(world.cast.session, world.cast.eve)
     report = await world.form_one(trigger=Trigger.THRESHOLD)
     assert (report.outcome, report.messages) == ("applied", 45)
 
