@@ -17,6 +17,7 @@ from pathlib import Path
 
 from edenmem.engine.cold.report import ColdReport
 from edenmem.engine.cold.runner import run_cold
+from edenmem.engine.runtime import concurrency
 from edenmem.engine.service import MemoryService
 from edenmem.search import words
 from edenmem.settings.schema import ColdSettings, Settings
@@ -57,6 +58,8 @@ def main(path: Path) -> tuple[float, float]:
         actor=data.ACTOR,
         clock=data.clock,
     )
+    # A thread that starts late, as on a slow machine, opens a connection of its own.
+    concurrency.THREADS = 1
     tracemalloc.start()
     report = asyncio.run(run_cold(runtime, MemoryService.from_runtime, progress=look))
     tracemalloc.stop()
