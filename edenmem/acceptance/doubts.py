@@ -105,7 +105,7 @@ def find_doubts(item: Item) -> list[Finding]:
 def _names_nobody(item: Item) -> str | None:
     if is_cased(item.content) or not names_nobody(item.candidate, item.evidence):
         return None
-    return "names nobody of the conversation"
+    return "names no person from the conversation"
 
 
 def additions(

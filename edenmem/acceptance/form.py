@@ -165,7 +165,7 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
         return f"begins with '{match.group()}' and has no subject; say who or what"
     is_certain = is_cased(text) and not any(map(str.isdigit, text))
     if is_certain and names_nobody(candidate, evidence):
-        return "names nobody of the conversation; say whom it is about"
+        return "names no person from the conversation; say whom it is about"
     if _names_nothing(candidate, evidence):
         return "names no person or thing; say who or what"
     return _find_fragment(text, names)
@@ -261,16 +261,16 @@ def _find_fragment(text: str, names: frozenset[str]) -> str | None:
         if words[0] not in names or is_of_someone:
             return "does not end as a sentence; write a whole statement"
     written = re.findall(r"[^\W\d_][\w'’.-]*", text)
-    is_cased = any(word[0].isupper() or word[0].islower() for word in written)
+    has_case = any(word[0].isupper() or word[0].islower() for word in written)
     named = [word for word in written if not _PARTICLE.fullmatch(word)]
-    if len(words) <= 4 and is_cased and all(word[0].isupper() for word in named):
+    if len(words) <= 4 and has_case and all(word[0].isupper() for word in named):
         return "is a bare name; state a fact about it"
     is_english = text.isascii() and bool(_ENGLISH.intersection(words))
     is_plural = "and" in words[:-1]  # "Anna and Ben live in Porto": a verb without an ending
     if is_english and not is_plural and not _VERB.search(text.partition(" ")[2]):
         return "has no verb; write a whole statement"
     first = text.split()[0]
-    is_plain = is_cased and not any(word[0].isupper() for word in written)
+    is_plain = has_case and not any(word[0].isupper() for word in written)
     if ((is_plain and len(words) <= 3) or first.islower()) and words[0] not in names:
         return "is a sentence fragment; write a whole statement"
     return None

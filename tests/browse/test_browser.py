@@ -46,7 +46,7 @@ HOSTILE = "[bold]loud[/bold] [@click=app.quit]x[/] \x1b[2J\x1b]0;owned\x07 \u202
 
 @pytest.fixture(autouse=True)
 def blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw nothing: the screen would be drawn for nobody, in a third of the time."""
+    """Skip drawing, a third of the time: no test reads the screen."""
     monkeypatch.setattr("textual._compositor.Compositor.render_update", lambda *_, **__: None)
 
 

@@ -31,7 +31,7 @@ _TAKEN = {
 
 
 class People(NamedTuple):
-    """The agents to add, accounts whose name is taken, and IDs of agents that nobody knows."""
+    """The agents to add, accounts with a taken name, and IDs of unknown agents."""
 
     agents: list[V1Account]
     taken: list[V1Problem]

@@ -279,7 +279,7 @@ def _open_private(path: Path) -> IO[bytes]:
 
 
 def _is_locked_now(file: IO[bytes]) -> bool:
-    """Lock a file until it is closed or the process ends; return whether nobody else has."""
+    """Lock a file until it is closed or the process ends; return whether it was free."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover - Windows: a second server takes over what waits
