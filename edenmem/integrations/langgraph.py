@@ -1,33 +1,20 @@
-"""`EdenmemStore`: a LangGraph store whose items are facts.
-
-The key of a fact is the path of its item, namespace and key; its text is what the item is found
-by, its value the value of the item. The tag "langgraph" marks these facts.
-"""
+"""`EdenmemStore`: a LangGraph store whose items are facts with the tag "langgraph"."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import unquote
 
-from edenmem import (
-    AgentMemory,
-    Fact,
-    FactFields,
-    MemoryService,
-    NotFoundError,
-    SyncMemoryService,
-    UsageError,
-)
+from edenmem import Fact, MemoryService, NotFoundError, SyncMemoryService, UsageError
 from edenmem.integrations import requires
+from edenmem.integrations.items import Items, names_of, path_of
 
 with requires("langgraph"):
     from langgraph.store import base
     from langgraph.store.memory import InMemoryStore
-
-_TAGS = ("langgraph",)
 
 
 class EdenmemStore(base.BaseStore):
@@ -71,9 +58,8 @@ class EdenmemStore(base.BaseStore):
 
     async def _run(self, ops: Sequence[base.Op]) -> list[base.Result]:
         results = [await self._read(op) for op in ops]
-        for put in {
-            (op.namespace, op.key): op for op in ops if isinstance(op, base.PutOp)
-        }.values():
+        last = {(op.namespace, op.key): op for op in ops if isinstance(op, base.PutOp)}
+        for put in last.values():
             await self._put(put)
         return results
 
@@ -81,67 +67,53 @@ class EdenmemStore(base.BaseStore):
         if isinstance(op, base.PutOp):
             return None
         if isinstance(op, base.GetOp):
-            return next(iter(await self._items(op.namespace, key=_path(op))), None)
+            path = path_of(*op.namespace, op.key)
+            return next(iter(await self._find(op.namespace, path=path)), None)
         if isinstance(op, base.SearchOp):
-            items = await self._items(op.namespace_prefix, query=op.query)
-            matching = op._replace(offset=0, limit=len(items), query=None)
-            answer: Any = _answer(matching, items)
-            found = {(item.namespace, item.key) for item in answer}
-            kept = [item for item in items if (item.namespace, item.key) in found]
+            found = await self._find(op.namespace_prefix, query=op.query)
+            matching = op._replace(offset=0, limit=len(found), query=None)
+            answer: Any = _answer(matching, found)
+            wanted = {(item.namespace, item.key) for item in answer}
+            kept = [item for item in found if (item.namespace, item.key) in wanted]
             return kept[op.offset : op.offset + op.limit]
         prefixes = [each.path for each in op.match_conditions or () if each.match_type == "prefix"]
-        return _answer(op, await self._items(max(prefixes, key=len, default=())))
+        return _answer(op, await self._find(max(prefixes, key=len, default=())))
 
-    async def _items(
-        self, prefix: tuple[str, ...], *, key: str | None = None, query: str | None = None
+    async def _find(
+        self, prefix: Sequence[str], *, query: str | None = None, path: str | None = None
     ) -> list[base.SearchItem]:
-        memory, shared = await self._open(prefix)
-        if memory is None:
-            return []
-        if query:
-            report = await memory.search(query, top_k=100, tags=_TAGS, shared=shared)
-            return [_item(hit.fact, hit.score) for hit in report.hits]
-        facts = await memory.facts(limit=None, tags=_TAGS, key=key, shared=shared)
-        return [_item(fact) for fact in facts]
+        with suppress(NotFoundError):  # an unknown agent or user has no items
+            items = await self._open(prefix)
+            if query:
+                return [_item(hit.fact, hit.score) for hit in await items.search(query)]
+            return [_item(fact) for fact in await items.facts(path)]
+        return []
 
     async def _put(self, op: base.PutOp) -> None:
-        memory, shared = await self._open(op.namespace, create=op.value is not None)
-        if memory is None:
-            return
+        path = path_of(*op.namespace, op.key)
         if op.value is None:
-            for fact in await memory.facts(tags=_TAGS, key=_path(op), shared=shared):
-                await memory.forget_fact(fact.id)
+            with suppress(NotFoundError):
+                items = await self._open(op.namespace)
+                for fact in await items.facts(path):
+                    await items.delete(fact)
             return
-        paths = ["*"] if op.index is None else op.index or []
-        texts = [text for path in paths for text in base.get_text_at_path(dict(op.value), path)]
+        places = ["*"] if op.index is None else op.index or []
+        texts = [text for place in places for text in base.get_text_at_path(dict(op.value), place)]
+        text = "; ".join(texts).strip() or op.key
         ends = None if op.ttl is None else datetime.now(UTC) + timedelta(minutes=op.ttl)
-        fields = FactFields(key=_path(op), tags=_TAGS, value=dict(op.value), expires_at=ends)
-        await memory.put_fact("; ".join(texts).strip() or op.key, shared=shared, fields=fields)
+        items = await self._open(op.namespace, create=True)
+        await items.put(path, text, op.value, expires_at=ends)
 
-    async def _open(
-        self, namespace: tuple[str, ...], *, create: bool = False
-    ) -> tuple[AgentMemory | None, bool]:
-        """Return the memory with these items, if any, and whether it is shared."""
+    async def _open(self, namespace: Sequence[str], *, create: bool = False) -> Items:
+        """Open the items of the user that a namespace names, else those of all users."""
         depth = len(self._users)
-        is_of_user = namespace[:depth] == self._users and len(namespace) > depth
+        is_of_user = tuple(namespace[:depth]) == self._users and len(namespace) > depth
         user = namespace[depth] if is_of_user else None
-        if create:
-            await self._service.ensure_agent(self._agent)
-            if user is not None:
-                await self._service.ensure_user(user)
-        try:
-            return await self._service.memory_for(self._agent, user=user), user is None
-        except NotFoundError:
-            return None, user is None
-
-
-def _path(op: base.GetOp | base.PutOp) -> str:
-    parts = (*op.namespace, op.key)
-    return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+        return await Items.open(self._service, "langgraph", self._agent, user, create=create)
 
 
 def _item(fact: Fact, score: float | None = None) -> base.SearchItem:
-    *namespace, key = map(unquote, str(fact.key).split("/"))
+    *namespace, key = names_of(str(fact.key))
     times = fact.formed_at, fact.changed_at
     return base.SearchItem(tuple(namespace), key, fact.value or {}, *times, score=score)
 

@@ -1,0 +1,79 @@
+"""Items of another interface as facts: the key of a fact is the path of its item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote
+
+from edenmem import AgentMemory, Fact, FactFields, MemoryService, SearchHit
+
+
+class Items:
+    """The facts with one tag in the memory of a user; without a user, in that of all users.
+
+    Args:
+        memory: The memory, from `MemoryService.memory_for`.
+        tag: The tag that marks these facts.
+    """
+
+    def __init__(self, memory: AgentMemory, tag: str) -> None:
+        self._memory, self._tags = memory, (tag,)
+        self._shared = memory.user_id is None
+
+    @classmethod
+    async def open(
+        cls, service: MemoryService, tag: str, agent: str, user: str | None, *, create: bool
+    ) -> Items:
+        """Open the items of a user, or of all; ``create`` adds an unknown agent or user.
+
+        Raises:
+            NotFoundError: The agent or the user does not exist.
+        """
+        if create:
+            await service.ensure_agent(agent)
+            if user is not None:
+                await service.ensure_user(user)
+        return cls(await service.memory_for(agent, user=user), tag)
+
+    async def facts(self, path: str | None = None) -> list[Fact]:
+        """Return all items, or the one with a path."""
+        return await self._memory.facts(limit=None, tags=self._tags, key=path, shared=self._shared)
+
+    async def search(self, query: str) -> list[SearchHit]:
+        """Return the items that fit a query, best first."""
+        report = await self._memory.search(query, top_k=100, tags=self._tags, shared=self._shared)
+        return list(report.hits)
+
+    async def put(
+        self,
+        path: str,
+        text: str,
+        value: Mapping[str, Any],
+        *,
+        expires_at: datetime | None = None,
+        version: int | None = None,
+    ) -> None:
+        """Write an item, which is found by its text; see `AgentMemory.put_fact`."""
+        fields = FactFields(key=path, tags=self._tags, value=dict(value), expires_at=expires_at)
+        await self._memory.put_fact(text, shared=self._shared, fields=fields, version=version)
+
+    async def move(self, fact: Fact, path: str) -> None:
+        """Give an item another path."""
+        fields = FactFields(key=path, tags=fact.tags, value=fact.value)
+        await self._memory.edit_fact(fact.id, version=fact.version, fields=fields)
+
+    async def delete(self, fact: Fact) -> None:
+        """Delete an item."""
+        await self._memory.forget_fact(fact.id)
+
+
+def path_of(*names: str) -> str:
+    """Return the path with these names, which may contain slashes."""
+    return "/".join(name.replace("%", "%25").replace("/", "%2F") for name in names)
+
+
+def names_of(path: str) -> list[str]:
+    """Return the names of a path from `path_of`."""
+    return [unquote(name) for name in path.split("/")]
