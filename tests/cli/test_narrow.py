@@ -22,7 +22,7 @@ SCREENS = (
     ("stats",),
     ("doctor",),
     ("scope", "list"),
-    ("scope", "show", *USER),
+    ("doctor", "--list"),
     ("fact", "list", "--agent", "mira", "--since", "1d"),
     ("session", "list"),
     ("log",),

@@ -18,6 +18,8 @@ T = TypeVar("T")
 _GAP = 2
 #: Maximum number of lines of a text in the last column on a terminal.
 _LINES = 3
+#: Minimum width of a last column on a terminal; a narrower one is printed below its row.
+_ROOM = 36
 #: Digits of seconds and counter in an ID, which separate IDs outside of the list.
 _SHORTEST_ID = 14
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
@@ -29,9 +31,10 @@ class Column(NamedTuple, Generic[T]):
     """A column: its title, and a function from a row to its cell.
 
     ``id`` columns are cut to a unique prefix that commands accept. ``name`` columns contain names
-    that commands accept, and are cut last. ``text`` columns share the remaining width. ``state``
-    columns are never cut. A ``sentence`` column, the last one, is wrapped on a terminal and whole
-    in a pipe.
+    that commands accept in place of the ID, and are cut last. ``text`` columns share the remaining
+    width. ``state`` columns are never cut. A ``sentence`` column, the last one, is wrapped on a
+    terminal and whole in a pipe. On a narrow terminal, a text or sentence in the last column is
+    printed below its row.
 
     The cells of a column with ``names`` are scopes, or IDs of accounts: "scope" shows a scope
     within its agent, "place" with its agent, "owner" the owner alone, "account" an account.
@@ -85,6 +88,9 @@ def _lay_out(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> lis
                 taken = min(over, max(each.width - floor, 0))
                 shown[place] = each._replace(width=each.width - taken)
                 over -= taken
+    if over > 0 and any(each.kind == "name" and all(each.cells) for each in shown):
+        named = [column for column in columns if column.kind != "id"]
+        return shown if len(named) == len(columns) else _lay_out(named, rows, width)
     return shown
 
 
@@ -113,14 +119,22 @@ def screen_table(
 ) -> list[str]:
     """Format a table for a terminal: styled, with a wrapped last text."""
     shown = _lay_out(columns, rows, width)
+    last, below = shown[-1], list[str]()
+    is_narrow = last.width < min(_ROOM, max(map(display_width, last.cells)))
+    if len(shown) > 1 and last.kind in ("text", "sentence") and is_narrow:
+        shown, below = _lay_out(columns[:-1], rows, width), last.cells
     lines = []
     for row in range(len(rows) + 1):
-        cells = [_wrap_cell(each, row, is_last=each is shown[-1]) for each in shown]
+        cells = [_wrap_cell(each, row, is_last=each is last) for each in shown]
         for parts in itertools.zip_longest(*cells, fillvalue=""):
             codes = ["1" if row == 0 else _STYLES.get(each.kind, "") for each in shown]
             lines.append(_join(map(_fit, shown, parts, codes if color else [""] * len(shown))))
         if row == 0:
             lines.append("─" * (sum(each.width for each in shown) + _GAP * (len(shown) - 1)))
+        elif below and below[row]:
+            most = (width - _GAP) * _LINES if last.kind == "text" else sys.maxsize
+            wrapped = wrap_text(cut_line(below[row], most), width - _GAP, fold=True)
+            lines += [" " * _GAP + line for line in wrapped]
     return lines
 
 
