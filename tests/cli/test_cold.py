@@ -170,6 +170,8 @@ def test_quiet_leaves_the_bar_out(cold: Cold) -> None:
 def test_a_dry_run_lists_what_would_be_done(cold: Cold) -> None:
     cold.add("both", 6, agents=[EVE, ADAM])
     result = cold("run", "--dry-run").ok()
+    same = cold.cli("form", "--idle", "--dry-run", env=cold.env).ok()
+    assert same.out.splitlines()[3:] == result.out.splitlines()[3:]
     assert [line.split()[:4] for line in result.out.splitlines() if "form " in line] == [
         ["both", "eve", "form", "6"],
         ["both", "adam", "form", "6"],

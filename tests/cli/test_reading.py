@@ -219,12 +219,16 @@ def test_a_long_table_goes_to_the_pager(cli: Cli) -> None:
     assert "paged: " not in cli(*listing, "-n", "0", env=pager).ok().out
 
 
-def test_a_chat_is_told_from_an_import(cli: Cli) -> None:
+def test_a_chat_is_told_from_an_import_and_groups_are_listed(cli: Cli) -> None:
     store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
     for name, key in (("walk", "session"), ("quay", "chat")):
-        made = make_session([MIRA], [LENA], name=name, id=derived_id(key, name), imported=True)
+        made = make_session(
+            [MIRA], [LENA], name=name, id=derived_id(key, name), imported=True, group_id="crew"
+        )
         store.host.put_session(made)
     store.database.close()
+    (crew,) = cli.json("group", "list", "--agent", "mira")
+    assert (crew["id"], crew["users"], crew["sessions"]) == ("crew", [LENA], 2)
     listed = cli("session", "list").ok().out
     states = {line.split()[1]: line.split()[-1] for line in listed.splitlines()[1:]}
     assert (states["walk"], states["quay"]) == ("imported", "chat")

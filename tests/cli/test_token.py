@@ -9,7 +9,7 @@ from tests.cli.conftest import LENA, MIRA, OTTO, Cli
 _SECRET = re.compile(r"edm_[0-9a-f]{24}_[0-9a-f]{64}")
 
 
-def test_a_token_is_created_listed_and_revoked(cli: Cli) -> None:
+def test_a_token_is_created_listed_rotated_and_revoked(cli: Cli) -> None:
     made = cli(
         "token", "create", "phone", "--agent", "mira", "--agent", "otto", "--user", "lena",
         "--write", "--expires", "90d", columns=200,
@@ -29,6 +29,13 @@ def test_a_token_is_created_listed_and_revoked(cli: Cli) -> None:
     assert "read and write" in shown
     assert secret not in shown
 
+    assert cli("token", "rotate", "phone").code == 2
+    (new,) = cli.json("token", "rotate", "phone", "--yes")
+    same = ("agents", "user_id", "can_write", "expires_at")
+    assert [new[key] for key in same] == [phone[key] for key in same]
+    assert new["token"] != secret
+    assert cli("token", "rotate", "nobody", "--yes").code == 3
+
     taken = cli("token", "create", "Phone", "--agent", "mira")
     assert (taken.code, taken.out) == (4, "")
     assert cli("token", "revoke", "phone").code == 2
@@ -36,8 +43,8 @@ def test_a_token_is_created_listed_and_revoked(cli: Cli) -> None:
     cli("token", "revoke", "phone", "--yes").ok()
     assert cli("token", "revoke", "phone", "--yes").code == 3
     assert [each["name"] for each in cli.json("token", "list")] == ["site"]
-    actions = [each["action"] for each in cli.json("log", "--limit", "3")]
-    assert actions == ["remove_token", "add_token", "add_token"]
+    actions = [each["action"] for each in cli.json("log", "--limit", "4")]
+    assert actions == ["remove_token", "add_token", "remove_token", "add_token"]
 
 
 def test_tokens_are_not_in_an_export(cli: Cli) -> None:

@@ -70,7 +70,7 @@ def command_table() -> str:
             rows.append(f"| **{section}** | |")
         first = parsed.help.strip().split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
         rows.append(f"| `edenmem {' '.join(words)}` | {first} |")
-    return "\n".join(rows) + "\n"
+    return "\n".join([*rows, "", f"These are {len(list(every_command()))} commands."]) + "\n"
 
 
 def exit_code_table() -> str:

@@ -76,6 +76,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_LISTS, "people.accounts", "agent", "list, add, set", True),
         Entry(_LISTS, "people.accounts", "user", "list, add, merge", True),
         Entry(_LISTS, "people.accounts", "session", "list", True),
+        Entry(_LISTS, "people.accounts", "group", "list", True),
         Entry(_WORK, "work.form", "form", "memories from sessions"),
         Entry(_WORK, "work.form", "remember", "facts from any text"),
         Entry(_WORK, "work.consolidate", "consolidate", "rewrite texts of scopes"),

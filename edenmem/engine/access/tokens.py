@@ -1,4 +1,4 @@
-"""Tokens for the server: create, check and revoke them. All functions block."""
+"""Tokens for the server: create, check, rotate and revoke them. All functions block."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_DIGEST = "0" * 64
 
 
 class TokenKeeper:
-    """Creates, checks and revokes tokens."""
+    """Creates, checks, rotates and revokes tokens."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -84,7 +84,7 @@ class TokenKeeper:
         )
         if not self._store.add(token, self._entry(token, "add_token", new_id())):
             raise ConflictError(
-                f"the token name is taken: {name!r}", hint=f"edenmem token revoke {name}"
+                f"the token name is taken: {name!r}", hint=f"edenmem token rotate {name}"
             )
         return token, secret
 
@@ -113,6 +113,28 @@ class TokenKeeper:
         made = derived_id("remove_token", token.id, token.created_at.isoformat())
         self._store.remove(token.id, self._entry(token, "remove_token", made))
         return token
+
+    def rotate(self, name: str) -> tuple[AccessToken, str]:
+        """Replace the secret of a token, which ends the old one, and return both.
+
+        Raises:
+            NotFoundError: no such token.
+            UsageError: the token has expired.
+        """
+        token = self.find(name)
+        if token.has_expired(self._runtime.clock()):
+            raise UsageError(
+                f"the token has expired: {name!r}",
+                hint=f"'edenmem token revoke {name}', then create it again",
+            )
+        self.revoke(name)
+        return self.create(
+            name,
+            agents=token.agents,
+            user_id=token.user_id,
+            can_write=token.can_write,
+            expires_at=token.expires_at,
+        )
 
     def check(self, secret: str) -> AccessToken | None:
         """Return the token with a secret, unless it is expired or revoked.

@@ -13,6 +13,7 @@ import msgspec
 from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.scopes.overview import (
     consolidate_at_of,
+    group_overviews,
     in_database,
     scope_statuses,
     store_overview,
@@ -174,7 +175,7 @@ _BATCH = 200
 
 
 class HostReader:
-    """Read agents, accounts, sessions and messages."""
+    """Read agents, accounts, sessions, groups and messages."""
 
     def __init__(self, store: Store) -> None:
         self.agents = store.host.agents
@@ -185,6 +186,7 @@ class HostReader:
         self.messages = store.host.messages
         self.find_by_prefix = store.host.find_by_prefix
         self.shards = store.memory.shards
+        self.groups = partial(group_overviews, store)
         self.person = partial(person_of, store)
         self.choose_accounts = partial(resolve_person, store)
 

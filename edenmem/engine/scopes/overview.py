@@ -5,7 +5,7 @@ Read-only and cheap to import, for `scope list` and `status`.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import filterfalse, islice
@@ -15,7 +15,7 @@ import msgspec
 from edenmem.engine.reports import ScopeStatus
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact
 from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, UsageTotal
-from edenmem.models.host import Agent
+from edenmem.models.host import Agent, Session
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, HeldCount, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
@@ -41,6 +41,17 @@ class AgentOverview(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 0
     texts: int = 0
     due: int = 0
+
+
+class GroupOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """A group: its sessions with their agents and users, and the facts of its scopes."""
+
+    id: str
+    agents: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    sessions: int = 0
+    facts: int = 0
+    last_activity: datetime | None = None
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +83,33 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
     search: str = ""
     switch: VectorSwitch | None = None
     notices: tuple[str, ...] = ()
+
+
+def group_overviews(store: Store, *, agent_id: str | None = None) -> list[GroupOverview]:
+    """Return the groups that sessions or memory refer to, latest activity first.
+
+    The host has no list of groups, so this reads all sessions of the agent.
+    """
+    agents: dict[str, set[str]] = defaultdict(set)
+    facts, sessions = Counter[str](), defaultdict[str, list[Session]](list)
+    for session in store.host.sessions(agent_id=agent_id):
+        if session.group_id:
+            sessions[session.group_id].append(session)
+            agents[session.group_id].update(session.agents)
+    for summary in store.memory.scopes(agent_id=agent_id, kinds=[ScopeKind.GROUP]):
+        agents[summary.scope.owner].add(summary.scope.agent_id)
+        facts[summary.scope.owner] += summary.facts
+    return [
+        GroupOverview(
+            id=group,
+            agents=tuple(sorted(agents[group])),
+            users=tuple(sorted({user for session in sessions[group] for user in session.users})),
+            sessions=len(sessions[group]),
+            facts=facts[group],
+            last_activity=next((each.last_activity for each in sessions[group]), None),
+        )
+        for group in dict.fromkeys([*sessions, *sorted(agents)])
+    ]
 
 
 def defaults_of(settings: Settings, kind: ScopeKind) -> ScopeSettings:

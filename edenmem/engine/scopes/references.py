@@ -327,8 +327,7 @@ class Resolver:
         ):
             raise NotFoundError(
                 f"no session or memory of agent {agent.username!r} has group {text!r}",
-                hint="list groups with memory: edenmem scope list --scope group (a group is its"
-                " ID in the sessions of the host)",
+                hint="list groups: edenmem group list (a group is its ID in the sessions)",
             )
         return group
 

@@ -344,7 +344,7 @@ def _print_done(
         return
     if chats and chats.new_messages:
         when = " once they are idle, or 'edenmem form SESSION' now" if survey.undated else ""
-        run.out.note(f"next: form memories from them with 'edenmem cold run'{when}")
+        run.out.note(f"next: form memories from them with 'edenmem form --idle'{when}")
     if facts and facts.total("added"):
         named = (("--agent", survey.agents), ("--user", survey.users))
         given = [f"{option} {shlex.quote(next(iter(names)))}" for option, names in named if names]

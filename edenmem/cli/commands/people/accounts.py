@@ -1,4 +1,4 @@
-"""``edenmem agent|user|session``: who has memory, whom it is about, and what it is formed from."""
+"""``edenmem agent|user|session|group``: who has memory, and the sessions that it is formed from."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.edits.user_merging import AccountMerge
+    from edenmem.engine.scopes.overview import GroupOverview
 
 agent_app = group("List and add agents, and set what they remember.")
 user_app = group("List, add and merge users.")
 session_app = group("List sessions.")
+group_app = group("List groups.")
 
 
 def _add(run: Invocation, account: Agent | User) -> None:
@@ -262,7 +264,7 @@ def _print_merges(run: Invocation, merges: list[AccountMerge]) -> None:
         run.out.note(f"{many(keyless, 'fact')} without the key: {why}")
 
 
-# -- sessions ------------------------------------------------------------------------------------
+# -- sessions and groups -------------------------------------------------------------------------
 
 
 @session_app.command("list", cls=Command)
@@ -306,3 +308,27 @@ def _state(session: Session) -> str:
     if session.imported:
         return origin(session)
     return "" if session.status == "active" else session.status
+
+
+@group_app.command("list", cls=Command)
+def list_groups(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit = 50) -> None:
+    """List the groups of sessions and of memory, latest activity first.
+
+    \b
+    edenmem group list --agent mira
+    """
+    from edenmem.engine.scopes.overview import GroupOverview
+
+    run = invocation(ctx)
+    groups = run.service.host.groups(agent_id=options.agent_id_of(run, agent))
+    run.out.listing(groups, _GROUPS, limit=limit, empty="no groups", header=GroupOverview)
+
+
+_GROUPS: list[Column[GroupOverview]] = [
+    Column("group", lambda g: g.id, "name"),
+    Column("agents", lambda g: g.agents, names="account"),
+    Column("users", lambda g: g.users, "text", "account"),
+    Column("sessions", lambda g: g.sessions, "number"),
+    Column("facts", lambda g: g.facts, "number"),
+    Column("last", lambda g: g.last_activity, "time"),
+]

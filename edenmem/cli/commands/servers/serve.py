@@ -191,7 +191,7 @@ def _add_missing(
 
 # -- tokens --------------------------------------------------------------------------------------
 
-token_app = group("Create, list and revoke access tokens of the server.")
+token_app = group("Create, list, rotate and revoke access tokens of the server.")
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
 
@@ -240,12 +240,16 @@ def create(
         can_write=write,
         expires_at=utc_now() + options.parse_duration(expires, "--expires") if expires else None,
     )
+    _print_secret(run, token, secret)
+
+
+def _print_secret(run: Invocation, token: AccessToken, secret: str) -> None:
     run.out.record(
         token,
         [
             ("token", secret),
             ("name", token.name),
-            ("agents", [each.username for each in agents]),
+            ("agents", _agents(run, token)),
             ("user", _user_name(run, token.user_id)),
             ("access", _access(token)),
             ("expires", token.expires_at),
@@ -282,6 +286,20 @@ def list_tokens(ctx: typer.Context) -> None:
         empty="no tokens; create one with 'edenmem token create NAME --agent AGENT'",
         header=[each for each in AccessToken.__struct_fields__ if each != "digest"],
     )
+
+
+@token_app.command("rotate", cls=Command)
+def rotate(ctx: typer.Context, name: _Name, yes: options.Yes = False) -> None:
+    """Replace the secret of a token. Access and expiry stay; the old secret ends at once.
+
+    \b
+    edenmem token rotate website
+    """
+    run = invocation(ctx)
+    run.must_write("token rotate")
+    run.service.tokens.find(name)
+    run.confirm(f"Replace the secret of {name!r}?", yes=yes, can_look=False)
+    _print_secret(run, *run.service.tokens.rotate(name))
 
 
 @token_app.command("revoke", cls=Command)

@@ -120,7 +120,7 @@ def run(
         this.refuse_output_file("--watch does not end")
     code = None
     while code is None:
-        code = _run_once(this, chosen, watch=watch, pause=pause)
+        code = run_once(this, chosen, watch=watch, pause=pause)
     end_if(code, code)
 
 
@@ -390,8 +390,8 @@ _PLANNED: list[Column[ColdPlan]] = [
 ]
 
 
-def _run_once(
-    run: Invocation, chosen: ColdOptions, *, watch: bool, pause: float
+def run_once(
+    run: Invocation, chosen: ColdOptions, *, watch: bool = False, pause: float = 0
 ) -> ExitCode | None:
     """Run once and return the exit code; with ``watch``, wait and return None to repeat."""
 

@@ -19,6 +19,7 @@ from edenmem.cli.app.views import (
     print_judgments,
     usage_line,
 )
+from edenmem.cli.commands.work.cold import run_once
 from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import Missing, ask_text
 from edenmem.cli.terminal.tables import Column
@@ -28,6 +29,7 @@ from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
     EdenmemError,
+    ExitCode,
     FactKeyConflict,
     InputError,
     ProviderAuthError,
@@ -71,6 +73,9 @@ def form(
     ] = None,
     agent: options.Agent = None,
     due: Annotated[bool, typer.Option("--due", help="Process all sessions that are due.")] = False,
+    idle: Annotated[
+        bool, typer.Option("--idle", help="Process all idle sessions, like 'edenmem cold run'.")
+    ] = False,
     consolidate: Annotated[
         bool,
         typer.Option(
@@ -93,8 +98,9 @@ def form(
     """Form memories from new messages of sessions.
 
     With --agent and no SESSION, processes all due sessions of the agent; a failing session does not
-    stop the others. --dry-run calls the models and shows the result without storing it. --verbose
-    also lists rejected items, with rule and reason, and facts in doubt.
+    stop the others. --dry-run calls the models and shows the result without storing it; with
+    --idle, it calls no model and lists the sessions. --verbose also lists rejected items, with rule
+    and reason, and facts in doubt.
 
     Messages that edenmem or the platform already read are skipped. --again repeats formations of
     edenmem, for example after an undo. Existing facts are not added twice. In a database shared
@@ -104,10 +110,13 @@ def form(
     edenmem form lena-progress --dry-run
     edenmem form lena-progress --again
     edenmem form --due
+    edenmem form --idle --dry-run
     """
     run = invocation(ctx)
-    if sessions and due:
-        raise UsageError("SESSION and --due exclude each other")
+    if bool(sessions) + due + idle > 1:
+        raise UsageError("SESSION, --due and --idle exclude each other")
+    if idle and not consolidate:
+        raise UsageError("--idle and --no-consolidate exclude each other")
     if (again or from_start) and not sessions:
         raise UsageError(
             "--again and --from-start need a SESSION",
@@ -117,9 +126,15 @@ def form(
         raise UsageError(
             "--propose needs a SESSION", hint="for all sessions: edenmem scope policy --review"
         )
-    if not sessions and not due and not agent:
-        raise Missing("SESSION, --due or --agent")
+    if not (sessions or due or idle or agent):
+        raise Missing("SESSION, --due, --idle or --agent")
     agent_id = options.agent_id_of(run, agent)
+    if idle:
+        from edenmem.engine.cold.runner import ColdOptions
+
+        code = run_once(run, ColdOptions(agent_id=agent_id, dry_run=dry_run))
+        end_if(code, code or ExitCode.OK)
+        return
     if sessions:
         chosen = [run.resolver.session(name) for name in sessions]
         trigger = Trigger.PROPOSED if propose else Trigger.FORCED
