@@ -57,7 +57,7 @@ CREATE INDEX users_folded ON users (username_folded);
 CREATE INDEX users_person ON users (eden_user_id) WHERE eden_user_id IS NOT NULL;
 
 -- ``settled`` is the version of the rules by which a session has no work for a cold run. Triggers
--- clear it, in the same transaction, on every change that may add work; ``stirred`` counts these
+-- clear it, in the same transaction, on every change that may add work; ``activity`` counts these
 -- changes, so that a mark from an earlier read is rejected.
 CREATE TABLE sessions (
     id TEXT PRIMARY KEY,
@@ -76,7 +76,7 @@ CREATE TABLE sessions (
     last_memory_message_id TEXT,
     parent TEXT,
     imported INTEGER NOT NULL DEFAULT 0,
-    stirred INTEGER NOT NULL DEFAULT 0,
+    activity INTEGER NOT NULL DEFAULT 0,
     settled TEXT,
     quiet_since INTEGER GENERATED ALWAYS AS (coalesce(last_activity, -1)) VIRTUAL
 ) STRICT, WITHOUT ROWID;
@@ -207,7 +207,7 @@ CREATE TABLE vector_codes (
 ) STRICT, WITHOUT ROWID;
 
 -- Vectors of another model, while a store switches to it. At most one switch at a time.
-CREATE TABLE vectors_beside (
+CREATE TABLE staged_vectors (
     fact_no INTEGER PRIMARY KEY REFERENCES facts (fact_no) ON DELETE CASCADE,
     model_id INTEGER NOT NULL REFERENCES embedding_models (model_id),
     vector BLOB NOT NULL
@@ -517,22 +517,22 @@ CREATE INDEX told_keys_list ON told_keys (list_id);
 -- Triggers ------------------------------------------------------------------------------------
 
 CREATE TRIGGER stirred_by_message AFTER INSERT ON messages BEGIN
-    UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = NEW.session_id; END;
+    UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = NEW.session_id; END;
 CREATE TRIGGER stirred_by_agent AFTER INSERT ON session_members WHEN NEW.role = 'agent' BEGIN
-    UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = NEW.session_id; END;
+    UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = NEW.session_id; END;
 CREATE TRIGGER stirred_by_claim AFTER INSERT ON formations BEGIN
-    UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = NEW.session_id; END;
+    UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = NEW.session_id; END;
 CREATE TRIGGER stirred_by_status AFTER UPDATE OF status ON formations
     WHEN NEW.status <> OLD.status BEGIN
-    UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = NEW.session_id; END;
+    UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = NEW.session_id; END;
 CREATE TRIGGER stirred_by_new_agent AFTER INSERT ON agents BEGIN
-    UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id IN
+    UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id IN
         (SELECT session_id FROM session_members WHERE member_id = NEW.id AND role = 'agent'); END;
 CREATE TRIGGER stirred_by_change_of_agent AFTER UPDATE OF deleted ON agents BEGIN
-    UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id IN
+    UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id IN
         (SELECT session_id FROM session_members WHERE member_id = NEW.id AND role = 'agent'); END;
 CREATE TRIGGER stirred_by_removal AFTER DELETE ON formations BEGIN
-    UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = OLD.session_id; END;
+    UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = OLD.session_id; END;
 
 -- Codes of a scope and model are sorted by the number of their facts.
 CREATE TRIGGER vector_codes_gone AFTER DELETE ON vector_codes BEGIN

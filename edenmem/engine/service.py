@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.seals.sealer import Sealer
     from edenmem.engine.search.searcher import Searcher
-    from edenmem.engine.search.why_not import Detective
+    from edenmem.engine.search.why_not import MissExplainer
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
     from edenmem.models.host import Agent, Message, Session, User
@@ -1117,11 +1117,11 @@ class MemoryService:
         return parts.Undo(self._runtime)
 
     @cached_property
-    def detective(self) -> Detective:
+    def miss_explainer(self) -> MissExplainer:
         """Explain why a search misses a fact."""
-        from edenmem.engine.search.why_not import Detective
+        from edenmem.engine.search.why_not import MissExplainer
 
-        return Detective(self._runtime)
+        return MissExplainer(self._runtime)
 
     @cached_property
     def evaluation(self) -> parts.Evaluations:

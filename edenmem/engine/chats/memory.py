@@ -1,4 +1,4 @@
-"""The memory of a chat request: the standing context, and the facts of a search."""
+"""The memory of a chat request: the base context, and the facts of a search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from edenmem.engine.chats.sessions import ChatRequest, ChatTurn
-from edenmem.engine.context.builder import ContextBuilder, Standing
+from edenmem.engine.context.builder import BaseContext, ContextBuilder
 from edenmem.engine.context.recall import Recaller, RecallMode, recall_queries
 from edenmem.engine.context.xml import EMPTY, fact_line, item
 from edenmem.engine.reports import SearchHit
@@ -61,14 +61,14 @@ class ChatMemory:
         self._recaller = Recaller(runtime, searcher=None)
         self._contexts = ContextBuilder(runtime, recaller=self._recaller)
 
-    async def context(self, turn: ChatTurn) -> Standing:
-        """Return the standing context for a system message.
+    async def context(self, turn: ChatTurn) -> BaseContext:
+        """Return the base context for a system message.
 
         Raises:
             StoreError: the store is unavailable.
         """
         return await in_thread(
-            self._contexts.build_standing, turn.session, turn.view, is_new=turn.is_new
+            self._contexts.build_base, turn.session, turn.view, is_new=turn.is_new
         )
 
     async def has_facts(self, view: SessionView) -> bool:
@@ -130,7 +130,7 @@ class ChatMemory:
         self._runtime.store.changes.track_access(ids, self._runtime.clock())
 
     def render(
-        self, asked: ChatRequest, turn: ChatTurn, context: Standing, hits: list[SearchHit]
+        self, asked: ChatRequest, turn: ChatTurn, context: BaseContext, hits: list[SearchHit]
     ) -> Added:
         """Return the texts to add, with the facts that are not in the context, and the note."""
         now = self._runtime.clock()

@@ -41,7 +41,7 @@ from edenmem.models.told import Reply, Shown, make_note, pack, shown_facts
 from edenmem.text import word_count
 
 
-class _StandingPart(msgspec.Struct, frozen=True, kw_only=True):
+class _SessionBase(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a context that does not depend on the message."""
 
     session: Session
@@ -53,7 +53,7 @@ class _StandingPart(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool
 
 
-class Standing(NamedTuple):
+class BaseContext(NamedTuple):
     """The part of a context that does not depend on the message: XML, and its encoded items."""
 
     xml: str
@@ -86,16 +86,16 @@ class _Recent:
 
     def __init__(self, seconds: float) -> None:
         self._age = timedelta(seconds=seconds)
-        self._known: OrderedDict[tuple[str, ...], Standing] = OrderedDict()
+        self._known: OrderedDict[tuple[str, ...], BaseContext] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, key: tuple[str, ...], now: datetime) -> Standing | None:
+    def find(self, key: tuple[str, ...], now: datetime) -> BaseContext | None:
         """Return the context stored under a key, unless it is too old."""
         with self._lock:
             known = self._known.get(key)
         return known if known is not None and self._is_fresh(known, now) else None
 
-    def store(self, key: tuple[str, ...], made: Standing, now: datetime) -> None:
+    def store(self, key: tuple[str, ...], made: BaseContext, now: datetime) -> None:
         """Store a context, and drop the oldest ones."""
         with self._lock:
             self._known.pop(key, None)
@@ -106,7 +106,7 @@ class _Recent:
                     break
                 self._known.popitem(last=False)
 
-    def _is_fresh(self, made: Standing, now: datetime) -> bool:
+    def _is_fresh(self, made: BaseContext, now: datetime) -> bool:
         return timedelta() <= now - made.built_at < self._age
 
 
@@ -165,8 +165,8 @@ class ContextBuilder:
             if recall not in (None, "off"):
                 raise UsageError("recall is not available for past contexts")
             return await in_thread(self._past, session, agent, speaker, as_utc(as_of), own_only)
-        standing = await in_thread(
-            self._standing,
+        base = await in_thread(
+            self._session_base,
             session,
             agent,
             speaker,
@@ -179,24 +179,24 @@ class ContextBuilder:
         recalled = await self._recaller.recall(
             recall or self._settings.context.recall,
             message,
-            session=standing.session,
-            agent=standing.agent,
-            view=standing.view,
-            known=standing.xml,
+            session=base.session,
+            agent=base.agent,
+            view=base.view,
+            known=base.xml,
         )
-        new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in standing.xml]
+        new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in base.xml]
         if told:
-            user = standing.view.user
+            user = base.view.user
             reply = Reply(
                 at=self._clock(),
                 kind="context",
-                agent_id=standing.agent.id,
-                session_id=standing.session.id if is_stored else None,
+                agent_id=base.agent.id,
+                session_id=base.session.id if is_stored else None,
                 user_id=speaker or (user.id if user else None),
-                built_at=standing.built_at,
+                built_at=base.built_at,
             )
-            self._told.add(make_note(reply, standing.shown, shown_facts(new)))
-        return self._report(standing, recalled, new, measured=measured)
+            self._told.add(make_note(reply, base.shown, shown_facts(new)))
+        return self._report(base, recalled, new, measured=measured)
 
     async def refresh(self, session: Session, agent: Agent) -> None:
         """Rebuild the context of ``agent`` in ``session``, and cache it.
@@ -204,7 +204,7 @@ class ContextBuilder:
         Raises:
             StoreError: the database cannot be used.
         """
-        await in_thread(self._standing, session, agent, None, True, True, False)
+        await in_thread(self._session_base, session, agent, None, True, True, False)
 
     def rebuild(
         self,
@@ -243,20 +243,20 @@ class ContextBuilder:
 
     def _report(
         self,
-        standing: _StandingPart,
+        base: _SessionBase,
         recalled: Recall,
         new: Sequence[Fact],
         *,
         measured: bool,
     ) -> ContextReport:
-        xml = with_retrieved(standing.xml, new, now=self._clock())
+        xml = with_retrieved(base.xml, new, now=self._clock())
         known = len(recalled.facts) - len(new)
         return ContextReport(
             xml=xml,
             parts=measure(xml, characters_per_token=self._characters_per_token) if measured else (),
-            scopes=standing.view.reads,
-            cached=standing.cached,
-            built_at=standing.built_at,
+            scopes=base.view.reads,
+            cached=base.cached,
+            built_at=base.built_at,
             recall=recalled.note + (f", {known} already in the context" if known else ""),
             failure=recalled.failure,
             queries=recalled.queries,
@@ -267,7 +267,7 @@ class ContextBuilder:
     def _characters_per_token(self) -> float:
         return self._settings.formation.characters_per_token
 
-    def build_standing(self, session: Session, view: SessionView, *, is_new: bool) -> Standing:
+    def build_base(self, session: Session, view: SessionView, *, is_new: bool) -> BaseContext:
         """Return a context without recalled memories; blocks.
 
         Contexts are kept in the memory of this process, not with their sessions: a chat costs no
@@ -290,7 +290,7 @@ class ContextBuilder:
         made = self._recent.find(key, now)
         if made is None:
             xml, shown, lasts = self._render(scopes, view, now)
-            made = Standing(xml, shown, now)
+            made = BaseContext(xml, shown, now)
             if lasts:
                 self._recent.store(key, made, now)
         return made
@@ -307,7 +307,7 @@ class ContextBuilder:
         )
         return found, agents[0]
 
-    def _standing(
+    def _session_base(
         self,
         session_or_id: Session | str,
         agent_or_id: Agent | str | None,
@@ -315,7 +315,7 @@ class ContextBuilder:
         force_refresh: bool,
         keep: bool,
         own_only: bool,
-    ) -> _StandingPart:
+    ) -> _SessionBase:
         now = self._clock()
         with self._store.database.snapshot():
             session, agent = self._find(session_or_id, agent_or_id)
@@ -330,7 +330,7 @@ class ContextBuilder:
                     and timedelta() <= now - cached.built_at < fresh_until
                     and cached.fingerprint == _fingerprint(state, cached.xml)
                 ):
-                    return _StandingPart(
+                    return _SessionBase(
                         session=session,
                         agent=agent,
                         xml=cached.xml,
@@ -352,7 +352,7 @@ class ContextBuilder:
                 self._store.contexts.cache_context(
                     session.id, agent.id, context, shared=is_shared or len(session.users) == 1
                 )
-        return _StandingPart(
+        return _SessionBase(
             session=session,
             agent=agent,
             xml=xml,

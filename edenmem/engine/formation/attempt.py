@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.engine.formation.formation_input import Material
+from edenmem.engine.formation.formation_input import FormationInput
 from edenmem.engine.formation.pipeline import Outcome
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
@@ -88,7 +88,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             changes = msgspec.structs.replace(changes, changes=both)
         self.changes = changes or self.changes
 
-    async def list_new_facts(self, store: Store, material: Material) -> list[str]:
+    async def list_new_facts(self, store: Store, given: FormationInput) -> list[str]:
         """Return the texts of this formation's new facts, without facts deleted since."""
         found = self.formation.decisions
         refused = {each.content for each in found if each.action in ("REJECTED", HELD)}
@@ -98,7 +98,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             return texts
 
         def find() -> set[str]:
-            scopes = (scope for quota in material.quotas.items for scope in quota.changeable)
+            scopes = (scope for quota in given.quotas.items for scope in quota.changeable)
             return set().union(
                 *(store.memory.facts_by_hashes(scope, tuple(added)) for scope in scopes)
             )

@@ -19,7 +19,7 @@ import msgspec
 
 from edenmem.acceptance.doubts import additions
 from edenmem.acceptance.rules import find_user_named, object_to
-from edenmem.engine.formation.formation_input import Material, NewItem
+from edenmem.engine.formation.formation_input import FormationInput, NewItem
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.engine.runtime.concurrency import in_thread
@@ -179,7 +179,7 @@ class Deduplicator:
             dimensions=dimensions,
         )
 
-    async def plan(self, asker: Asker, material: Material, facts: Sequence[NewItem]) -> Plan:
+    async def plan(self, asker: Asker, given: FormationInput, facts: Sequence[NewItem]) -> Plan:
         """Return the changes that bring ``facts`` into memory.
 
         Raises:
@@ -187,22 +187,22 @@ class Deduplicator:
                 other failure of it means ADD).
             EmbeddingModelMismatch: a scope has vectors of another model only.
         """
-        known = await in_thread(self.find_known, facts, material.quotas)
+        known = await in_thread(self.find_known, facts, given.quotas)
         fresh = [fact for fact in facts if fact not in known]
         vectors = await self._embed(asker, [fact.content for fact in fresh])
-        compared = await self._compare(fresh, vectors, material.quotas)
-        verdicts = await self._judge(asker, material, compared)
+        compared = await self._compare(fresh, vectors, given.quotas)
+        verdicts = await self._judge(asker, given, compared)
         revised = await self._embed_merged(asker, compared, verdicts)
 
         changes: list[Change] = []
         decisions = decide_known(known)
         for fact, existing in known.items():
-            changes.extend(_keep_private(fact, existing, material.origin.at))
-            changes.extend(_keep_sources(fact, existing, material))
+            changes.extend(_keep_private(fact, existing, given.origin.at))
+            changes.extend(_keep_sources(fact, existing, given))
         for item in compared:
             verdict = verdicts[item.number]
             decisions.append(_decision(item.new, verdict))
-            changes.extend(self._changes(item, verdict, revised, material))
+            changes.extend(self._changes(item, verdict, revised, given))
         return Plan(tuple(changes), tuple(decisions))
 
     def find_known(self, facts: Sequence[NewItem], quotas: ScopeQuotas) -> dict[NewItem, Fact]:
@@ -285,24 +285,24 @@ class Deduplicator:
         return merged
 
     async def _judge(
-        self, asker: Asker, material: Material, compared: Sequence[ComparedFact]
+        self, asker: Asker, given: FormationInput, compared: Sequence[ComparedFact]
     ) -> dict[int, Verdict]:
         """Return a verdict for each fact, by its number."""
         asked = [item for item in compared if item.neighbors]
         verdicts = {item.number: Verdict("ADD", "no similar fact is known") for item in compared}
         if not asked:
             return verdicts
-        decisions, failed = await self._decide(asker, material, asked)
+        decisions, failed = await self._decide(asker, given, asked)
 
         def objection(item: ComparedFact, target: Fact, text: str) -> str:
-            return _object(material, item.new, target, text)
+            return _object(given, item.new, target, text)
 
         compared_ones = [item for item in asked if item.number not in failed]
         resolved = resolve(compared_ones, decisions, objection)
         return verdicts | resolved | failed
 
     async def _decide(
-        self, asker: Asker, material: Material, asked: Sequence[ComparedFact]
+        self, asker: Asker, given: FormationInput, asked: Sequence[ComparedFact]
     ) -> tuple[list[DedupDecision], dict[int, Verdict]]:
         """Return the model's decisions, and the verdicts of facts that could not be asked about.
 
@@ -312,8 +312,8 @@ class Deduplicator:
             answer = await asker.ask(
                 "dedup",
                 DedupAnswer,
-                model=material.quotas.fast_model,
-                now=material.origin.at,
+                model=given.quotas.fast_model,
+                now=given.origin.at,
                 facts=asked,
                 fact_words=self._settings.fact_words,
             )
@@ -322,8 +322,8 @@ class Deduplicator:
         except ProviderError as error:
             if isinstance(error, ContextOverflow) and len(asked) > 1:
                 half = len(asked) // 2
-                first = await self._decide(asker, material, asked[:half])
-                second = await self._decide(asker, material, asked[half:])
+                first = await self._decide(asker, given, asked[:half])
+                second = await self._decide(asker, given, asked[half:])
                 return [*first[0], *second[0]], first[1] | second[1]
             why = f"not compared: {error.message}"
             return [], {item.number: Verdict("ADD", why) for item in asked}
@@ -345,11 +345,11 @@ class Deduplicator:
         item: ComparedFact,
         verdict: Verdict,
         vectors: Mapping[str, bytes | None],
-        material: Material,
+        given: FormationInput,
     ) -> list[Change]:
-        origin, target, why = material.origin, verdict.target, _reason(item.new, verdict)
+        origin, target, why = given.origin, verdict.target, _reason(item.new, verdict)
         if verdict.action == "NONE" and target is not None:
-            again = _keep_sources(item.new, target, material) if target.expires_at else []
+            again = _keep_sources(item.new, target, given) if target.expires_at else []
             return [*_keep_private(item.new, target, origin.at), *again]
         model = self._embedder.model if self._embedder is not None else None
         fact = origin.fact(item.new, item.vector, model)
@@ -380,14 +380,14 @@ class Deduplicator:
         return [added]
 
 
-def _object(material: Material, new: NewItem, target: Fact, text: str) -> str:
+def _object(given: FormationInput, new: NewItem, target: Fact, text: str) -> str:
     """Return why a merged text may not be remembered. It is not rewritten: both facts stay."""
     known = (target.content, new.content)
-    takes_orders = material.quotas.of(new.scope).takes_orders
+    takes_orders = given.quotas.of(new.scope).takes_orders
     problem = object_to(text, takes_orders=takes_orders)
-    if target.scope is ScopeKind.AGENT and (name := find_user_named(text, material.evidence)):
+    if target.scope is ScopeKind.AGENT and (name := find_user_named(text, given.evidence)):
         problem = f"names '{name}' in memory that every user reads"
-    return problem or additions(text, known, material.evidence) or ""
+    return problem or additions(text, known, given.evidence) or ""
 
 
 def _decision(fact: NewItem, verdict: Verdict) -> Decision:
@@ -428,16 +428,16 @@ def _keep_private(new: NewItem, existing: Fact, at: datetime) -> list[Change]:
     ]
 
 
-def _keep_sources(new: NewItem, existing: Fact, material: Material) -> list[Change]:
+def _keep_sources(new: NewItem, existing: Fact, given: FormationInput) -> list[Change]:
     """Add the new sources to a fact that is known under another account, or that would expire.
 
     It does not expire then: it was said again, without a time of expiry.
     """
-    origin = material.origin
+    origin = given.origin
     sources = origin.sources_of(new)
     is_known = set(sources) <= set(existing.source_message_ids)
     is_other = existing.home != new.scope
-    if is_other and existing.home not in material.quotas.of(new.scope).open_others:
+    if is_other and existing.home not in given.quotas.of(new.scope).open_others:
         return []
     if existing.expires_at is None and (is_known or not is_other):
         return []

@@ -12,7 +12,7 @@ from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, SourceMes
 from edenmem.acceptance.form import has_fence
 from edenmem.acceptance.rules import accept, find_user_named, judge
 from edenmem.acceptance.texts import contains, fold
-from edenmem.engine.formation.formation_input import Kind, Material, NewItem
+from edenmem.engine.formation.formation_input import FormationInput, Kind, NewItem
 from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.formation.review import reject, verify
 from edenmem.engine.runtime.answers import (
@@ -69,7 +69,7 @@ class Items(msgspec.Struct, frozen=True):
 async def extract(
     task: Task,
     asker: Asker,
-    material: Material,
+    given: FormationInput,
     settings: FormationSettings,
     known: Sequence[str] = (),
 ) -> Items:
@@ -81,7 +81,7 @@ async def extract(
     Raises:
         ProviderError: the model gave no valid answer.
     """
-    quotas = material.quotas
+    quotas = given.quotas
     offered = {
         "facts": quotas.offered_for_facts,
         "reflections": quotas.for_reflections,
@@ -95,17 +95,17 @@ async def extract(
         "facts": known,
         "fact_words": settings.fact_words,
         "reflection_words": settings.reflection_words,
-        **material.prompt_values,
+        **given.prompt_values,
     }
     answer = await asker.ask(task, _ANSWERS[task], model=model, **values)
-    found = list(_propose(answer, material))
+    found = list(_propose(answer, given))
     proposals = [(each, each.quota) for each in found if each.quota is not None]
     candidates = [each.candidate(quota, settings) for each, quota in proposals]
 
     def read() -> tuple[Evidence, list[Judgment]]:
         memory = () if task == "facts" else tuple(each.memory for each in quotas.items)
         evidence = msgspec.structs.replace(
-            material.evidence,
+            given.evidence,
             memory=tuple(filter(None, memory)),
             template=render_own_words(task, **values),
         )
@@ -114,8 +114,8 @@ async def extract(
 
     # In a thread: reading a long range must not block other sessions.
     evidence, judged = await in_thread(read)
-    judged = await verify(asker, material, candidates, evidence, judged, settings, model=model)
-    kept = _keep([each for each, _ in proposals], judged, material, known)
+    judged = await verify(asker, given, candidates, evidence, judged, settings, model=model)
+    kept = _keep([each for each, _ in proposals], judged, given, known)
     nowhere = (each.refuse(flat(each.item.content)) for each in found if each.quota is None)
     return msgspec.structs.replace(kept, rejected=(*nowhere, *kept.rejected))
 
@@ -150,17 +150,17 @@ class _Proposal(NamedTuple):
 
 
 def _propose(
-    answer: FactsAnswer | ReflectionsAnswer | SingleAnswer, material: Material
+    answer: FactsAnswer | ReflectionsAnswer | SingleAnswer, given: FormationInput
 ) -> Iterator[_Proposal]:
     """Yield the items of an answer: the facts, then the reflections, broad to narrow."""
     if not isinstance(answer, ReflectionsAnswer):
         for fact in answer.facts:
-            yield _propose_fact(fact, flat(fact.content), fact.sources, material)
+            yield _propose_fact(fact, flat(fact.content), fact.sources, given)
     if isinstance(answer, FactsAnswer):
         return
-    own = _taking("user", None, material)
+    own = _taking("user", None, given)
     parts = answer.reflections if isinstance(answer, SingleAnswer) else answer
-    for scope, offered, items in _by_quota(parts, material):
+    for scope, offered, items in _by_quota(parts, given):
         for item in items:
             is_confided = item.private and offered is not None and offered.kind in _PUBLIC
             yield _Proposal("reflection", item, scope, own if is_confided else offered)
@@ -169,7 +169,7 @@ def _propose(
 def _keep(
     proposals: Sequence[_Proposal],
     judged: Sequence[Judgment],
-    material: Material,
+    given: FormationInput,
     known: Sequence[str],
 ) -> Items:
     """Return the accepted items, up to the limits of each scope."""
@@ -177,10 +177,10 @@ def _keep(
     kept: dict[object, NewItem] = {}
     rejected: list[Decision] = []
     taken: Counter[tuple[Kind, ScopeKind, str | None]] = Counter()  # by the offered scope
-    said = {fold(text) for text in known} | _said_already(material)
+    said = {fold(text) for text in known} | _said_already(given)
     for proposal, judgment in zip(proposals, judged, strict=True):
         if isinstance(proposal.item, ExtractedFact):
-            proposal, judgment = _place_fact(proposal.item, judgment, material)
+            proposal, judgment = _place_fact(proposal.item, judgment, given)
         content, quota, kind = judgment.content, proposal.quota, proposal.kind
         if judgment.violations or (quota is not None and _is_dropped(judgment, quota)):
             rejected.append(reject(judgment, kind))
@@ -188,14 +188,14 @@ def _keep(
         if quota is None:
             rejected.append(proposal.refuse(content))
             continue
-        sources = material.transcript.find_sources(judgment.sources)
+        sources = given.transcript.find_sources(judgment.sources)
         new = NewItem(
             kind=kind,
             scope=quota.scope,
             content=content,
             private=proposal.item.private,
             source_ids=tuple(dict.fromkeys(each.id for each in sources)),
-            quote=_public_quote(judgment.quote, quota, material),
+            quote=_public_quote(judgment.quote, quota, given),
             unconfirmed=judgment.unconfirmed,
             note=judgment.note,
             failure=judgment.failure,
@@ -225,9 +225,9 @@ def _is_dropped(judgment: Judgment, quota: ScopeQuota) -> bool:
     return private or (quota.doubtful == "drop" and bool(judgment.doubts))
 
 
-def _public_quote(quote: str, quota: ScopeQuota, material: Material) -> str:
+def _public_quote(quote: str, quota: ScopeQuota, given: FormationInput) -> str:
     """Return the quote of a fact; nothing if it has a secret, or names a user to everybody."""
-    evidence, said = material.evidence, quote.casefold()
+    evidence, said = given.evidence, quote.casefold()
     is_secret = any(value in said for value in evidence.talk.secrets)
     is_public = quota.kind is ScopeKind.AGENT
     return "" if is_secret or (is_public and find_user_named(quote, evidence)) else quote
@@ -240,7 +240,7 @@ _PUBLIC = ("agent", "shard")
 
 
 def _place_fact(
-    item: ExtractedFact, judgment: Judgment, material: Material
+    item: ExtractedFact, judgment: Judgment, given: FormationInput
 ) -> tuple[_Proposal, Judgment]:
     """Return a judged fact with the scope that its text and sources belong to.
 
@@ -250,17 +250,17 @@ def _place_fact(
     content, sources = judgment.content, judgment.sources
     doubts = tuple(each for each in judgment.doubts if each.rule != PRIVACY)
     if doubts != judgment.doubts:
-        said = material.transcript.find_sources(sources)
+        said = given.transcript.find_sources(sources)
         said_by = [each for each in said if each.author == "person" and _names_one(content, [each])]
         own = item.model_copy(update={"scope": "user", "shard": None})
-        moved = _propose_fact(own, content, sources, material)
+        moved = _propose_fact(own, content, sources, given)
         if said_by and moved.quota is not None:
             return moved, msgspec.structs.replace(judgment, doubts=doubts)
-    return _propose_fact(item, content, sources, material), judgment
+    return _propose_fact(item, content, sources, given), judgment
 
 
 def _propose_fact(
-    item: ExtractedFact, content: str, numbers: Sequence[int], material: Material
+    item: ExtractedFact, content: str, numbers: Sequence[int], given: FormationInput
 ) -> _Proposal:
     """Return a fact with the quota of its scope.
 
@@ -268,13 +268,13 @@ def _propose_fact(
     people speak, it goes to the group if it names the speaker, else nowhere. What was said in
     confidence goes to its speaker, also if the model chose a scope that everybody reads.
     """
-    quotas = material.quotas
+    quotas = given.quotas
     kind = "user" if item.private and item.scope in _PUBLIC else item.scope
     quota = quotas.find(kind, item.shard)
-    sources = material.transcript.find_sources(numbers)
+    sources = given.transcript.find_sources(numbers)
     said_by = [each for each in sources[::-1] if each.author == "person"]
     if kind == "user" and said_by:
-        own = (quotas.of_account(material.transcript.account_of(each)) for each in said_by)
+        own = (quotas.of_account(given.transcript.account_of(each)) for each in said_by)
         if quota is not None:
             quota = next((each for each in own if each is not None), None)
         elif not item.private and _names_one(content, said_by):
@@ -290,29 +290,29 @@ def _names_one(content: str, said_by: Sequence[SourceMessage]) -> bool:
 # -- reflections ---------------------------------------------------------------------------------
 
 
-def _said_already(material: Material) -> set[str]:
+def _said_already(given: FormationInput) -> set[str]:
     said: set[str] = set()
-    for known in material.quotas.items:
+    for known in given.quotas.items:
         said.update(fold(line) for line in (*known.text.splitlines(), *known.pending))
         said.update(fold(line) for part in known.elsewhere for line in part.splitlines())
     return said
 
 
-def _taking(kind: str, shard: str | None, material: Material) -> ScopeQuota | None:
+def _taking(kind: str, shard: str | None, given: FormationInput) -> ScopeQuota | None:
     """Return the quota of a scope that takes reflections."""
-    quota = material.quotas.find(kind, shard)
+    quota = given.quotas.find(kind, shard)
     return quota if quota is not None and quota.max_reflections else None
 
 
 def _by_quota(
-    answer: ReflectionsAnswer, material: Material
+    answer: ReflectionsAnswer, given: FormationInput
 ) -> Iterator[tuple[str, ScopeQuota | None, list[ReflectionItem]]]:
     """Yield each part of an answer with its quota, broad to narrow."""
-    yield "the agent scope", _taking("agent", None, material), answer.agent
+    yield "the agent scope", _taking("agent", None, given), answer.agent
     merged: dict[ScopeQuota | None, list[ReflectionItem]] = {}
     for part in answer.shards:
-        merged.setdefault(_taking("shard", part.shard, material), []).extend(part.reflections)
+        merged.setdefault(_taking("shard", part.shard, given), []).extend(part.reflections)
     for quota, items in merged.items():
         yield (f"shard {quota.scope.owner!r}" if quota else "an unknown shard"), quota, items
     for kind in ("group", "user", "session"):
-        yield f"the {kind} scope", _taking(kind, None, material), getattr(answer, kind)
+        yield f"the {kind} scope", _taking(kind, None, given), getattr(answer, kind)

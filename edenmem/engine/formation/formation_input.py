@@ -142,7 +142,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class FormationInput(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A range of messages, ready for a model.
 
     Attributes:
@@ -166,7 +166,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return whether there is a readable message and a scope that takes something."""
         return bool(self.transcript.text and self.quotas.items)
 
-    def parts(self, characters: int) -> Iterator[Material]:
+    def parts(self, characters: int) -> Iterator[FormationInput]:
         """Yield the conversation in parts of at most ``characters`` characters; usually one."""
         for transcript in self.transcript.parts(characters):
             is_whole = transcript is self.transcript

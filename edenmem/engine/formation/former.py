@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from edenmem.engine.formation.attempt import Attempt
 from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range, halve, step
 from edenmem.engine.formation.extraction import Task
-from edenmem.engine.formation.formation_input import Material
+from edenmem.engine.formation.formation_input import FormationInput
 from edenmem.engine.formation.pipeline import Outcome, Pipeline
 from edenmem.engine.formation.recheck import apply_recorded, recheck
 from edenmem.engine.formation.sharing import Backlogs
@@ -464,11 +464,11 @@ class Former:
         if attempt.messages is None:
             attempt.messages = await in_thread(self._list_messages, attempt.formation)
         try:
-            material = None
+            given = None
             if not attempt.formation.next_step:
-                outcome, material = await self._form_facts(attempt, asker, session, agent, dry_run)
+                outcome, given = await self._form_facts(attempt, asker, session, agent, dry_run)
                 is_single = self._settings.formation.extraction == "single"
-                has_more = material.is_worth_asking and material.quotas.for_reflections
+                has_more = given.is_worth_asking and given.quotas.for_reflections
                 if is_single or not has_more:
                     return outcome
                 if dry_run:
@@ -476,7 +476,7 @@ class Former:
                 elif not await in_thread(self._settle, attempt, outcome, REFLECTIONS):
                     raise LeaseLost(attempt.formation.id)
             return await self._form_reflections(
-                self._pipeline, attempt, asker, session, agent, attempt.messages, material
+                self._pipeline, attempt, asker, session, agent, attempt.messages, given
             )
         except ProviderTimeout as error:
             if await self._is_up(attempt, asker):
@@ -488,7 +488,7 @@ class Former:
 
     async def _form_facts(
         self, attempt: Attempt, asker: Asker, session: Session, agent: Agent, dry_run: bool
-    ) -> tuple[Outcome, Material]:
+    ) -> tuple[Outcome, FormationInput]:
         """Form facts of the range, or of as much as fits into the model's context.
 
         The formation gives the remaining messages back.
@@ -500,12 +500,12 @@ class Former:
         pipeline = self._pipeline
         is_single = self._settings.formation.extraction == "single"
         while True:
-            material = await pipeline.read(attempt.formation, session, agent, attempt.messages)
-            if not material.is_worth_asking:
-                return pipeline.find_nothing(material), material
+            given = await pipeline.read(attempt.formation, session, agent, attempt.messages)
+            if not given.is_worth_asking:
+                return pipeline.find_nothing(given), given
             try:
                 task: Task = "single" if is_single else "facts"
-                return await pipeline.form(task, asker, material), material
+                return await pipeline.form(task, asker, given), given
             except ContextOverflow as error:
                 parts = halve(attempt.messages or (), self._settings.formation)
                 if len(parts) > 1:
@@ -513,7 +513,7 @@ class Former:
                         attempt.split_off += len(parts[1])
                         continue
                     raise LeaseLost(attempt.formation.id) from error
-                smaller = pipeline.smaller(material)
+                smaller = pipeline.smaller(given)
                 if smaller is None:
                     error.add_hint("lower formation.max_characters")
                     raise
@@ -542,24 +542,24 @@ class Former:
         session: Session,
         agent: Agent,
         messages: Sequence[Message],
-        material: Material | None = None,
+        given: FormationInput | None = None,
     ) -> Outcome:
         """Form reflections of these messages, in parts if all together are too long.
 
         Raises:
             ContextOverflow: not even a small part of one message fits next to existing memory.
         """
-        if material is None:
-            material = await pipeline.read(attempt.formation, session, agent, messages)
-        if not material.is_worth_asking:
-            return pipeline.find_nothing(material)
+        if given is None:
+            given = await pipeline.read(attempt.formation, session, agent, messages)
+        if not given.is_worth_asking:
+            return pipeline.find_nothing(given)
         try:
-            new_facts = await attempt.list_new_facts(self._store, material)
-            return await pipeline.form(REFLECTIONS, asker, material, new_facts)
+            new_facts = await attempt.list_new_facts(self._store, given)
+            return await pipeline.form(REFLECTIONS, asker, given, new_facts)
         except ContextOverflow as error:
             parts = halve(messages, self._settings.formation)
             if len(parts) == 1:
-                smaller = pipeline.smaller(material)
+                smaller = pipeline.smaller(given)
                 if smaller is None:
                     error.add_hint("lower formation.max_characters or the scopes' word_limit")
                     raise

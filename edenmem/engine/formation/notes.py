@@ -67,14 +67,14 @@ async def remember(
         for part in _parts(whole, runtime.settings.formation):
             asker = Asker(runtime.llm, f"{subject}/{' '.join(part[0].split())[:_KEY_CHARACTERS]}")
             session, messages = _as_session(part, agent, user, runtime)
-            material = await pipeline.read_note(session, agent, messages)
-            if not material.quotas.for_facts:
+            given = await pipeline.read_note(session, agent, messages)
+            if not given.quotas.for_facts:
                 raise ScopeError(
                     f"no scope of {agent.username} takes a fact: its memory is off or paused",
                     hint=f"'edenmem show agent:{agent.username}' shows its switches",
                 )
             try:
-                outcome = await pipeline.form("facts", asker, material)
+                outcome = await pipeline.form("facts", asker, given)
             finally:
                 spent += asker.spent
             made = outcome.changes

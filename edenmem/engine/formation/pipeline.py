@@ -9,7 +9,7 @@ import msgspec
 from edenmem.engine.embeddings.status import demand_comparable
 from edenmem.engine.formation.deduplication import Deduplicator, Plan, decide_known
 from edenmem.engine.formation.extraction import Items, Task, extract
-from edenmem.engine.formation.formation_input import Material, Origin
+from edenmem.engine.formation.formation_input import FormationInput, Origin
 from edenmem.engine.formation.quotas import gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, tidy_name, transcribe
@@ -64,7 +64,7 @@ class Pipeline:
         session: Session,
         agent: Agent,
         messages: Sequence[Message] | None,
-    ) -> Material:
+    ) -> FormationInput:
         """Read what a formation needs, before paying a model.
 
         Args:
@@ -83,14 +83,14 @@ class Pipeline:
 
     async def read_note(
         self, session: Session, agent: Agent, messages: Sequence[Message]
-    ) -> Material:
+    ) -> FormationInput:
         """Read what a note needs, as `read` does; session and messages are not stored."""
         return await in_thread(self._prepare, None, session, agent, messages)
 
-    def smaller(self, material: Material) -> Pipeline | None:
+    def smaller(self, given: FormationInput) -> Pipeline | None:
         """Return a pipeline that shows half as much at a time; None if that is little already."""
         formation = self._settings.formation
-        shown = min(formation.max_characters, material.transcript.characters)
+        shown = min(formation.max_characters, given.transcript.characters)
         if shown <= LEAST_CHARACTERS:
             return None
         smaller = msgspec.structs.replace(
@@ -103,14 +103,14 @@ class Pipeline:
         return Pipeline(msgspec.structs.replace(self._runtime, settings=settings))
 
     async def form(
-        self, task: Task, asker: Asker, material: Material, known: Sequence[str] = ()
+        self, task: Task, asker: Asker, given: FormationInput, known: Sequence[str] = ()
     ) -> Outcome:
         """Extract the items of a task, and compare its facts with known ones.
 
         Args:
             task: What to ask for.
             asker: The model.
-            material: The range of messages.
+            given: The range of messages.
             known: The facts of the same range, which reflections do not repeat.
 
         Raises:
@@ -118,17 +118,17 @@ class Pipeline:
         """
         settings = self._settings.formation
         items = Items()
-        for part in material.parts(settings.max_characters):
+        for part in given.parts(settings.max_characters):
             told = (*known, *(each.content for each in items.of("reflection")))
             items = items.join(await extract(task, asker, part, settings, told))
         plan = Plan()
         if facts := items.of("fact"):
-            plan = await self._deduplicator.plan(asker, material, facts)
-        return await in_thread(self._conclude, material, plan, items)
+            plan = await self._deduplicator.plan(asker, given, facts)
+        return await in_thread(self._conclude, given, plan, items)
 
-    def find_nothing(self, material: Material) -> Outcome:
+    def find_nothing(self, given: FormationInput) -> Outcome:
         """Return the outcome of a range without anything to ask about."""
-        return self._outcome(material, (), ())
+        return self._outcome(given, (), ())
 
     def _prepare(
         self,
@@ -136,22 +136,22 @@ class Pipeline:
         session: Session,
         agent: Agent,
         messages: Sequence[Message] | None,
-    ) -> Material:
+    ) -> FormationInput:
         """Read what a formation needs, and check that its facts can be stored. Blocks."""
         with self._store.database.snapshot():
-            material = self._material(formation, session, agent, messages)
-            if material.is_worth_asking:
-                quotas = material.quotas.for_facts
+            given = self._material(formation, session, agent, messages)
+            if given.is_worth_asking:
+                quotas = given.quotas.for_facts
                 self._deduplicator.demand_store([quota.scope for quota in quotas])
                 if self._embedder is not None:
                     is_compared = self._settings.formation.dedup
                     places = [quota.changeable for quota in quotas if is_compared]
                     demand_comparable(self._store, self._settings, self._embedder.model, places)
-        return material
+        return given
 
-    def _conclude(self, material: Material, plan: Plan, items: Items) -> Outcome:
+    def _conclude(self, given: FormationInput, plan: Plan, items: Items) -> Outcome:
         """Return the outcome of a step: the changes, and why others are rejected. Blocks."""
-        quotas, origin = material.quotas, material.origin
+        quotas, origin = given.quotas, given.origin
         limits = {quota.scope: quota.word_limit for quota in quotas.items}
         facts = [each for each in items.held if each.kind == "fact"]
         known = self._deduplicator.find_known(facts, quotas)
@@ -181,13 +181,13 @@ class Pipeline:
             Decision(content=each.content, action=HELD, target_id=each.id, unconfirmed=each.reasons)
             for each in held
         ]
-        return self._outcome(material, changes, (*plan.decisions, *decisions, *items.rejected))
+        return self._outcome(given, changes, (*plan.decisions, *decisions, *items.rejected))
 
     def _outcome(
-        self, material: Material, changes: Sequence[Change], decisions: Sequence[Decision]
+        self, given: FormationInput, changes: Sequence[Change], decisions: Sequence[Decision]
     ) -> Outcome:
         made = ChangeSet(
-            actor=self._actor, at=material.origin.at, changes=tuple(changes), automatic=True
+            actor=self._actor, at=given.origin.at, changes=tuple(changes), automatic=True
         )
         return Outcome(made, tuple(decisions))
 
@@ -197,7 +197,7 @@ class Pipeline:
         session: Session,
         agent: Agent,
         messages: Sequence[Message] | None,
-    ) -> Material:
+    ) -> FormationInput:
         if messages is None:
             ids = formation.message_ids if formation else ()
             messages = list(self._store.host.messages(session.id, ids=ids))
@@ -216,7 +216,7 @@ class Pipeline:
             only_user=view.user,
         )
         transcript = transcribe(messages, cast, self._settings.formation)
-        return Material(
+        return FormationInput(
             agent=agent,
             transcript=transcript,
             quotas=gather_quotas(

@@ -14,7 +14,7 @@ import msgspec
 from edenmem.acceptance.doubts import additions
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
 from edenmem.acceptance.rules import judge
-from edenmem.engine.formation.formation_input import Material
+from edenmem.engine.formation.formation_input import FormationInput
 from edenmem.engine.runtime.answers import VerifiedItem, VerifyAnswer
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.errors import (
@@ -47,7 +47,7 @@ def reject(judgment: Judgment, kind: str) -> Decision:
 
 async def verify(
     asker: Asker,
-    material: Material,
+    given: FormationInput,
     candidates: Sequence[Candidate],
     evidence: Evidence,
     assessed: Sequence[Judgment],
@@ -82,7 +82,7 @@ async def verify(
         }
         for number, place in enumerate(asked, 1)
     ]
-    verdicts, failure = await _verify(asker, material, shown, model=model)
+    verdicts, failure = await _verify(asker, given, shown, model=model)
     for number, place in enumerate(asked, 1):
         verdict = verdicts.get(number)
         if verdict is None:
@@ -130,12 +130,12 @@ def settle(
 
 
 async def _verify(
-    asker: Asker, material: Material, shown: Sequence[Mapping[str, object]], *, model: str
+    asker: Asker, given: FormationInput, shown: Sequence[Mapping[str, object]], *, model: str
 ) -> tuple[Mapping[int, VerifiedItem], str]:
     """Return the verdicts by number, or the message of the error that prevented them."""
     try:
         answer = await asker.ask(
-            "verify", VerifyAnswer, model=model, items=shown, **material.prompt_values
+            "verify", VerifyAnswer, model=model, items=shown, **given.prompt_values
         )
     except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded):
         raise  # later calls of this run fail too: the range is kept whole

@@ -68,7 +68,7 @@ class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-class Detective:
+class MissExplainer:
     """Explains searches of one store, with the settings and the model of the searches."""
 
     def __init__(self, runtime: Runtime) -> None:

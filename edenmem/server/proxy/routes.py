@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats.memory import Retrieval
 from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
-from edenmem.engine.context.builder import Standing
+from edenmem.engine.context.builder import BaseContext
 from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import THREADS, in_thread
@@ -321,17 +321,17 @@ class _Exchange:
         if turn is None or asked is None:
             return body.with_memory("", "")
         message, retrieval = body.last_user_message, self._retrieval(body.memory)
-        standing, (searched, self._hits) = await asyncio.gather(
+        base, (searched, self._hits) = await asyncio.gather(
             self._stages.run(
                 "context",
                 self._chats.memory.context(turn),
                 settings.context_timeout_seconds,
-                or_else=Standing(EMPTY, b"", self._begun),
+                or_else=BaseContext(EMPTY, b"", self._begun),
             ),
             self._retrieve(asked.agent, turn, message, retrieval),
         )
         self._retrieved = searched
-        added = self._chats.memory.render(asked, turn, standing, self._hits)
+        added = self._chats.memory.render(asked, turn, base, self._hits)
         self._note = added.note
         _log.info(
             "added to a chat of session %s: words of context: %d, facts found: %d",

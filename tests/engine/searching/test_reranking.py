@@ -14,7 +14,7 @@ from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.evaluation.tuning import tune
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.search.searcher import Searcher
-from edenmem.engine.search.why_not import Detective
+from edenmem.engine.search.why_not import MissExplainer
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, ProviderTimeout
 from edenmem.models.changes import AddFact
@@ -267,10 +267,10 @@ class TestWhyNot:
     async def ask(
         self, cast: Cast, embedder: FakeEmbedder, reranker: Reading, fact: Fact, **search: Any
     ) -> Any:
-        detective = Detective(
+        explainer = MissExplainer(
             make_runtime(cast.store, settings(**search), embedder=embedder, reranker=reranker)
         )
-        return await detective.why_not(fact.id, "grey cat", [cast.anna_scope], rerank=True, top_k=2)
+        return await explainer.why_not(fact.id, "grey cat", [cast.anna_scope], rerank=True, top_k=2)
 
     async def test_the_stage_that_put_it_down_is_named(
         self, cast: Cast, embedder: FakeEmbedder

@@ -9,7 +9,7 @@ from edenmem.engine.evaluation.evaluator import Evaluator
 from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.evaluation.tuning import tune
 from edenmem.engine.search.searcher import Searcher
-from edenmem.engine.search.why_not import Detective
+from edenmem.engine.search.why_not import MissExplainer
 from edenmem.errors import StoreError, UsageError
 from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact
@@ -69,7 +69,7 @@ async def test_what_the_message_said_finds_the_fact_and_is_not_shown(
     assert plain.hits == ()
     others = await searcher.search(["gearbox"], [town.her()], recipe="text+source")
     assert others.hits == ()
-    place = await Detective(make_runtime(town.store)).why_not(
+    place = await MissExplainer(make_runtime(town.store)).why_not(
         facts[1].id, "regatta", [town.his()], recipe="text+source"
     )
     assert [(one.name, one.rank) for one in place.lists] == [("text", None), ("source", 1)]

@@ -301,12 +301,12 @@ async def test_vectors_without_a_replacement_are_not_dropped(sqlite: Store) -> N
 async def test_why_not_and_diversity_use_the_configured_model(
     sqlite: Store,
 ) -> None:
-    from edenmem.engine.search.why_not import Detective
+    from edenmem.engine.search.why_not import MissExplainer
 
     add_facts(sqlite, known("Miso is a cat, grey."), known("A grey cat named Miso."))
     await switcher(sqlite).commit()
     new = new_model()
-    finder = Detective(make_runtime(sqlite, SETTINGS, embedder=new))
+    finder = MissExplainer(make_runtime(sqlite, SETTINGS, embedder=new))
     (fact,) = [
         f for f in sqlite.vectors.stale_facts("neither", dimensions=None) if f.content == CAT
     ]

@@ -193,7 +193,7 @@ def search(
         fact_id = run.resolver.fact(why_not).id
         scopes = run.service.scopes.readable(chosen, **reader)
         answer = run.serve(
-            lambda service: service.detective.why_not(fact_id, texts[0], scopes, **wanted)
+            lambda service: service.miss_explainer.why_not(fact_id, texts[0], scopes, **wanted)
         )
         run.out.notes(answer.notices)
         if not run.out.data([answer]):

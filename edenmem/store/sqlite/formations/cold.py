@@ -70,7 +70,7 @@ class ColdSessions(Part):
     def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
         with self._db.writing() as connection:
             noted = connection.execute(
-                "UPDATE sessions SET settled = ? WHERE id = ? AND stirred = ?",
+                "UPDATE sessions SET settled = ? WHERE id = ? AND activity = ?",
                 (rules, session_id, int(seen)),
             )
             return noted.rowcount == 1
@@ -81,7 +81,7 @@ def _quiet_session(connection: sqlite3.Connection, session_id: str) -> QuietSess
     session = session_of(connection, session_id)
     if session is None or session.incognito:
         return None
-    (stirred,) = connection.execute(
-        "SELECT stirred FROM sessions WHERE id = ?", (session_id,)
+    (activity,) = connection.execute(
+        "SELECT activity FROM sessions WHERE id = ?", (session_id,)
     ).fetchone()
-    return QuietSession(session=session, seen=str(stirred))
+    return QuietSession(session=session, seen=str(activity))

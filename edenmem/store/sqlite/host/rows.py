@@ -158,7 +158,7 @@ def add_members(
 def reset_cold_note(connection: sqlite3.Connection, session_id: str) -> None:
     """Remove the cold run's note of a session; see its migration."""
     connection.execute(
-        "UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = ?", (session_id,)
+        "UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = ?", (session_id,)
     )
 
 

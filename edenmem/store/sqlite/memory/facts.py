@@ -148,7 +148,7 @@ def put_own(
     """
     model_id = vectors.model_number(connection, model, vector)
     staged = connection.execute(
-        "SELECT model_id FROM vectors_beside WHERE fact_no = ?", (old.number,)
+        "SELECT model_id FROM staged_vectors WHERE fact_no = ?", (old.number,)
     ).fetchone()
     if staged == (model_id,):
         vectors.drop_staged(connection, old.number, old.scope_id)

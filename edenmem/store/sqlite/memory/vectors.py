@@ -96,7 +96,7 @@ def put_staged(
 ) -> None:
     """Store a second vector of a fact, of another model."""
     drop_staged(connection, fact_no, scope_id)
-    connection.execute("INSERT INTO vectors_beside VALUES (?, ?, ?)", (fact_no, model_id, vector))
+    connection.execute("INSERT INTO staged_vectors VALUES (?, ?, ?)", (fact_no, model_id, vector))
     connection.execute(
         "INSERT INTO vector_codes VALUES (?, ?, ?, ?)",
         (scope_id, model_id, fact_no, code_of(vector)),
@@ -106,7 +106,7 @@ def put_staged(
 def drop_staged(connection: sqlite3.Connection, fact_no: int, scope_id: int) -> None:
     """Delete the second vector of a fact, if it has one."""
     row = connection.execute(
-        "DELETE FROM vectors_beside WHERE fact_no = ? RETURNING model_id", (fact_no,)
+        "DELETE FROM staged_vectors WHERE fact_no = ? RETURNING model_id", (fact_no,)
     ).fetchone()
     if row is not None:
         _drop_code(connection, fact_no, scope_id, row[0])

@@ -43,11 +43,11 @@ _STRAY = {
         "SELECT (SELECT count(*) FROM facts f WHERE f.model_id IS NOT NULL AND NOT EXISTS"
         " (SELECT 1 FROM vector_codes c WHERE c.scope_id = f.scope_id"
         " AND c.model_id = f.model_id AND c.fact_no = f.fact_no))"
-        " + (SELECT count(*) FROM vectors_beside b JOIN facts f USING (fact_no) WHERE NOT EXISTS"
+        " + (SELECT count(*) FROM staged_vectors b JOIN facts f USING (fact_no) WHERE NOT EXISTS"
         " (SELECT 1 FROM vector_codes c WHERE c.scope_id = f.scope_id"
         " AND c.model_id = b.model_id AND c.fact_no = f.fact_no)),"
         " (SELECT count(*) FROM vector_codes c WHERE NOT EXISTS"
-        " (SELECT 1 FROM facts f LEFT JOIN vectors_beside b USING (fact_no)"
+        " (SELECT 1 FROM facts f LEFT JOIN staged_vectors b USING (fact_no)"
         " WHERE f.fact_no = c.fact_no AND f.scope_id = c.scope_id"
         " AND c.model_id IN (f.model_id, b.model_id)))"
     ),
@@ -235,7 +235,7 @@ def _rebuild_codes(connection: sqlite3.Connection) -> None:
         "SELECT f.scope_id, f.model_id, f.fact_no, v.vector FROM facts f"
         " JOIN vectors v USING (fact_no) WHERE f.model_id IS NOT NULL"
         " UNION ALL SELECT f.scope_id, b.model_id, b.fact_no, b.vector FROM facts f"
-        " JOIN vectors_beside b USING (fact_no)"
+        " JOIN staged_vectors b USING (fact_no)"
     )
     connection.executemany(
         "INSERT INTO vector_codes (scope_id, model_id, fact_no, code) VALUES (?, ?, ?, ?)",

@@ -170,7 +170,7 @@ _JUDGED = 10
 
 #: The staged or own vector of a fact.
 _STAGED = (
-    "SELECT fact_no, vector FROM vectors_beside"
+    "SELECT fact_no, vector FROM staged_vectors"
     " WHERE fact_no IN (SELECT value FROM json_each(?)) AND model_id = ?"
 )
 _OWN = "SELECT fact_no, vector FROM json_each(?) CROSS JOIN vectors ON fact_no = value"
@@ -292,7 +292,7 @@ class ExactScores:
         self.connection = connection
         self.model_id, self._dimensions = model
         (self._any_staged,) = connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM vectors_beside)"
+            "SELECT EXISTS (SELECT 1 FROM staged_vectors)"
         ).fetchone()
 
     def unit_rows(self, facts: Numbers) -> Exact | None:

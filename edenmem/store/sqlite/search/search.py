@@ -46,7 +46,7 @@ from edenmem.store.sqlite.search.switches import switch_of
 if TYPE_CHECKING:
     from edenmem.store.sqlite.search.nearest import CodeCache
 
-_STAGED = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
+_STAGED = "SELECT 1 FROM staged_vectors b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
 
 class Search(Part):

@@ -19,7 +19,7 @@ _ROW = "SELECT model, dimensions, previous, phase, begun_at, switched_at FROM ve
 
 #: A fact with a staged vector, and its row numbers.
 _STAGED = (
-    "SELECT b.fact_no, f.scope_id, f.model_id, b.model_id, b.vector FROM vectors_beside b"
+    "SELECT b.fact_no, f.scope_id, f.model_id, b.model_id, b.vector FROM staged_vectors b"
     " JOIN facts f USING (fact_no) ORDER BY b.fact_no LIMIT ?"
 )
 
@@ -84,7 +84,7 @@ class ModelSwitches(Part):
         wanted = (json_array(fact_ids), model)
         found: dict[str, bytes] = {}
         with self._db.reading() as connection:
-            for table, of in (("vectors", "f"), ("vectors_beside", "v")):
+            for table, of in (("vectors", "f"), ("staged_vectors", "v")):
                 found.update(
                     connection.execute(
                         f"SELECT f.id, v.vector FROM facts f JOIN {table} v USING (fact_no)"

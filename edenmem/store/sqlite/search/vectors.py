@@ -24,7 +24,7 @@ from edenmem.store.sqlite.search.switches import switch_of, touch_scopes
 
 #: The fact has no staged vector of a model with these dimensions.
 _NONE_STAGED = (
-    "NOT EXISTS (SELECT 1 FROM vectors_beside b JOIN embedding_models n USING (model_id)"
+    "NOT EXISTS (SELECT 1 FROM staged_vectors b JOIN embedding_models n USING (model_id)"
     " WHERE b.fact_no = f.fact_no AND n.name = ? AND n.dimensions = coalesce(?, n.dimensions))"
 )
 
@@ -136,7 +136,7 @@ class Vectors(Part):
             " sum(coalesce(n.name, m.name) = ?1 AND coalesce(n.dimensions, m.dimensions) <> ?2)"
             " FROM scopes s CROSS JOIN facts f USING (scope_id)"
             " LEFT JOIN embedding_models m USING (model_id)"
-            " LEFT JOIN vectors_beside b USING (fact_no)"
+            " LEFT JOIN staged_vectors b USING (fact_no)"
             " LEFT JOIN embedding_models n ON n.model_id = b.model_id AND n.name = ?1"
         )
         where = " WHERE s.agent_id = ?3" if agent_id else ""
