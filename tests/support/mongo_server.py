@@ -25,7 +25,7 @@ _READING |= {"dbStats", "endSessions", "hello", "listCollections", "listIndexes"
 _WRITING = {"delete", "findAndModify", "insert", "update"}
 _ENDING = {"commitTransaction", "abortTransaction"}
 #: Databases to keep unused before reuse, so that pending writes of a killed process arrive first.
-_RESTING = 4
+_RESTING = 1
 
 
 def _writes(aggregate: Mapping[str, Any]) -> bool:
@@ -83,12 +83,15 @@ class Databases:
 
     def _emptied(self, name: str) -> bool:
         """Restore the initial state of the database, and return whether that worked."""
-        written = self._written[name]
-        if written is None or not written <= self._first[name].keys():
+        written, first = self._written[name], self._first[name]
+        if written is None:
             return False
         for collection in list(written):
+            if collection not in first:  # made by its first document
+                self._client[name].drop_collection(collection)
+                continue
             self._client[name][collection].delete_many({})
-            if documents := self._first[name][collection]:
+            if documents := first[collection]:
                 self._client[name][collection].insert_many(documents)
         self._written[name] = set()
         return True
