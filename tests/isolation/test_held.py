@@ -35,7 +35,7 @@ from tests.support.runtime import make_runtime
 
 _WORD = re.compile(r"\bword\d+z\b")
 #: Steps of a history, and histories.
-_STEPS, _HISTORIES = 12, 4
+_STEPS, _HISTORIES = 12, 2
 
 
 @dataclass

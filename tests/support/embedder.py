@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -77,10 +79,13 @@ class FakeEmbedder:
     def vector(self, text: str) -> bytes:
         """Return the vector of one text, without recording a call."""
         words = _WORD.findall(text.casefold()) or [text]
-        return unit(*np.sum([self._direction(word) for word in words], axis=0))
+        directions = [_direction(self._model, self._dimensions, word) for word in words]
+        return unit(*np.sum(directions, axis=0))
 
-    def _direction(self, word: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        digest = hashlib.blake2b(f"{self._model}\0{word}".encode(), digest_size=8).digest()
-        generator = np.random.default_rng(int.from_bytes(digest, "big"))
-        direction = generator.standard_normal(self._dimensions)
-        return direction / np.linalg.norm(direction)
+
+@cache
+def _direction(model: str, dimensions: int, word: str) -> np.ndarray[tuple[int], Any]:
+    digest = hashlib.blake2b(f"{model}\0{word}".encode(), digest_size=8).digest()
+    generator = np.random.default_rng(int.from_bytes(digest, "big"))
+    direction = generator.standard_normal(dimensions)
+    return direction / np.linalg.norm(direction)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.exhaustive import spared
 from tests.v1world.comparer import compare, with_live
 from tests.v1world.conftest import NewPlace
 from tests.v1world.expected import Options, expect
@@ -81,8 +82,14 @@ def _live(scope: Scope) -> str:
     return f"A live text of {scope}."
 
 
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("store", ["sqlite", pytest.param("mongodb", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("store", "how"),
+    [
+        *(("sqlite", how) for how in HOW),
+        pytest.param("mongodb", "keep", marks=pytest.mark.slow),
+        spared("mongodb", "replace"),
+    ],
+)
 def test_conflicts_end_as_they_were_asked_for(
     store: str, how: str, new_place: NewPlace, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.engine.consolidation.draft import (
@@ -97,8 +97,8 @@ def test_a_reflection_is_one_line_in_the_prompt() -> None:
     assert "1. [2026-03-14 12:00 UTC] Anna likes - [fake] teal." in user
 
 
+@settings(max_examples=10)
 @given(st.text(max_size=200))
-@pytest.mark.slow
 def test_any_answer_is_rejected_or_has_no_version_line(answer: str) -> None:
     try:
         text = validate_draft(answer, assignment())

@@ -384,7 +384,7 @@ async def test_a_switch_killed_at_any_write_resumes(
 ) -> None:
     for module in (sqlite_switches, mongo_switches):
         monkeypatch.setattr(module, "_PAGE", 1)
-    for nth in count(1, 1 if kind == "sqlite" else 4):  # slow with a server
+    for nth in count(1, 1 if kind == "sqlite" else 6):  # slow with a server
         store = open_store(kind)
         add_facts(store, known(CAT), known("more", OTTO))
         fragile = Fragile(store, nth, after=after)

@@ -41,6 +41,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.exhaustive import spared
 from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
 from tests.support.formations import Steps
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate, set_policy
@@ -51,7 +52,11 @@ if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
 
-@pytest.fixture(params=["sqlite", SECANTUS_TOO])
+#: What a store does itself; the rest is the engine's, and shown on SQLite.
+ON_BOTH = pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+
+
+@pytest.fixture(params=["sqlite", spared("secantus")])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     return open_store(request.param)
 
@@ -65,7 +70,7 @@ def _texts(store: Store) -> str:
     return "\n".join(passage.text for passage in walk_passages(store)).casefold()
 
 
-@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+@ON_BOTH
 def test_every_trace_of_a_user_is_erased_and_no_others(town: Town) -> None:
     """Known failure 49: erasing a user left copies in cached contexts, buffers, history and logs.
 
@@ -105,7 +110,7 @@ def test_every_trace_of_a_user_is_erased_and_no_others(town: Town) -> None:
     assert not again.mentions
 
 
-@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+@ON_BOTH
 def test_a_session_where_the_user_wrote_without_membership(town: Town) -> None:
     store = town.store
     (hers,) = make_messages(town.lone, 1, start=NOW, sender=town.zenobia.id, name="The quince lady")
@@ -117,6 +122,7 @@ def test_a_session_where_the_user_wrote_without_membership(town: Town) -> None:
     assert "The quince lady" in plan.subject.names
 
 
+@ON_BOTH
 def test_remaining_entries_name_actor_and_time_but_no_content(town: Town) -> None:
     fill(town)
     store = town.store
@@ -139,6 +145,7 @@ def test_remaining_entries_name_actor_and_time_but_no_content(town: Town) -> Non
     assert kept.counts["facts"] == 2
 
 
+@ON_BOTH
 def test_account_names_are_erased_from_the_audit(store: Store) -> None:
     """Known failure 49: the entry of 'user add' kept the name of the forgotten user."""
     eve = make_agent("eve")
@@ -170,6 +177,7 @@ def test_a_second_account_is_the_same_person(town: Town) -> None:
     assert "quince" not in _texts(town.store)
 
 
+@ON_BOTH
 def test_past_messages_are_not_formed_later(town: Town) -> None:
     store = town.store
     forget(store, user="zenobia")
@@ -182,6 +190,7 @@ def test_past_messages_are_not_formed_later(town: Town) -> None:
     assert store.formations.backlog(town.own.id, town.eve.id, limit=10).total == 1
 
 
+@ON_BOTH
 def test_the_platform_does_not_form_past_messages(town: Town) -> None:
     """Known failure 58: its cursor stayed, so the platform formed the forgotten messages."""
     if isinstance(town.store, SqliteStore):
@@ -209,6 +218,7 @@ def test_the_platform_does_not_form_past_messages(town: Town) -> None:
     assert cursor_of(store, town.shared.id) == others[-1].id
 
 
+@ON_BOTH
 @pytest.mark.parametrize("formed", [0, 2])
 def test_messages_of_others_are_still_formed(town: Town, formed: int) -> None:
     """The platform's only cursor of a session also passes earlier messages of others."""
@@ -245,6 +255,7 @@ def test_messages_of_others_are_still_formed(town: Town, formed: int) -> None:
     assert waiting(town.eve) == his[:-1]
 
 
+@ON_BOTH
 @pytest.mark.parametrize("place", ["own", "shared"])
 def test_a_revoked_claim_cannot_record(town: Town, place: str) -> None:
     """A worker that was waiting for a model must not record anything."""
@@ -270,6 +281,7 @@ def test_a_revoked_claim_cannot_record(town: Town, place: str) -> None:
     assert waiting.total == (0 if place == "own" else 2)
 
 
+@ON_BOTH
 def test_recorded_changes_are_applied_without_the_user(town: Town) -> None:
     store = town.store
     formation = make_formation(town.shared, list(store.host.messages(town.shared.id)))
@@ -293,6 +305,7 @@ def test_recorded_changes_are_applied_without_the_user(town: Town) -> None:
     assert (found.status, found.decisions) == (FormationStatus.APPLIED, ())
 
 
+@ON_BOTH
 def test_changes_decided_earlier_are_refused(town: Town) -> None:
     store = town.store
     parent = add_reflection(store, town.her(), "Likes quince.")
@@ -433,6 +446,7 @@ def test_a_whole_agent(town: Town) -> None:
     assert town.store.host.agent(town.eve.id) is not None
 
 
+@ON_BOTH
 def test_only_copies_of_kept_texts_remain(town: Town) -> None:
     store = town.store
     fact = add_fact(store, town.everybody, "Zenobia opens the gate.")
@@ -490,7 +504,7 @@ def test_conversations_in_mongodb_are_the_platforms(town: Town) -> None:
         forget(town.store, user="zenobia", messages=True)
 
 
-@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+@ON_BOTH
 def test_users_named_by_v1_are_found_and_removed(town: Town) -> None:
     """Without known messages, v1's list of users is the only evidence of the source."""
     store = town.store
@@ -518,7 +532,7 @@ def test_users_named_by_v1_are_found_and_removed(town: Town) -> None:
     assert not any(her in users for users in named)
 
 
-@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+@ON_BOTH
 def test_quotes_and_doubts_that_name_the_subject_are_emptied(town: Town) -> None:
     store, beside = town.store, {"unconfirmed": "only Zenobia says so"}
     fact = add_fact(store, town.his(), "Bruno swims.", quote="Zenobia saw me swim", **beside)

@@ -26,6 +26,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
 from edenmem.text import escape_xml
 from tests.support.builders import NOW, change_set, make_fact, make_formation, make_messages
+from tests.support.exhaustive import spared
 from tests.support.forgetting import forget, make_town, plan_of, subject_of
 from tests.support.formations import Steps
 from tests.support.leak import EARLIER, SECRET, Leak, make_leak, revise
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
 
-@pytest.fixture(params=["sqlite", SECANTUS_TOO])
+#: What a store does itself; the rest is the engine's, and shown on SQLite.
+ON_BOTH = pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+
+
+@pytest.fixture(params=["sqlite", spared("secantus")])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     return open_store(request.param)
 
@@ -51,6 +56,7 @@ def _texts(store: Store) -> str:
     return "\n".join(passage.text for passage in walk_passages(store)).casefold()
 
 
+@ON_BOTH
 def test_every_copy_of_a_fact_is_erased_and_no_other_memory(leak: Leak) -> None:
     """An access key stayed in the history and the log, and no command erased a single fact."""
     store, town = leak.store, leak.town
@@ -87,6 +93,7 @@ def test_every_copy_of_a_fact_is_erased_and_no_other_memory(leak: Leak) -> None:
     assert (kept_forgetting.kind, kept_forgetting.closed_at) == ("fact", NOW)
 
 
+@ON_BOTH
 def test_the_source_messages_are_not_formed_again(leak: Leak) -> None:
     store, town = leak.store, leak.town
     sources = {message.id for message in leak.sources}
@@ -105,6 +112,7 @@ def test_the_source_messages_are_not_formed_again(leak: Leak) -> None:
     assert backlog(Reach.WAITING) == everything - sources
 
 
+@ON_BOTH
 def test_pending_source_messages_count_as_formed_by_every_agent(store: Store) -> None:
     """The platform's cursor passes them too, and stops before the next message of a user."""
     town = make_town(store)
@@ -131,6 +139,7 @@ def test_an_agent_that_joins_later_does_not_form_the_source_messages(leak: Leak)
     assert found.total == len(found.messages) == 2
 
 
+@ON_BOTH
 def test_a_source_message_that_comes_later_is_not_formed(store: Store) -> None:
     town = make_town(store)
     late, other = make_messages(town.lone, 2, start=NOW - timedelta(minutes=1))
@@ -145,6 +154,7 @@ def test_a_source_message_that_comes_later_is_not_formed(store: Store) -> None:
     assert late.id not in ids
 
 
+@ON_BOTH
 def test_the_messages_behind_the_source_messages_are_found(leak: Leak) -> None:
     """SQLite dropped the source messages from a range that was already cut."""
     store, town = leak.store, leak.town
@@ -192,6 +202,7 @@ def test_source_messages_in_other_sessions_are_sources_too(store: Store) -> None
         assert left == {message.id for message in said[1:]}
 
 
+@ON_BOTH
 def test_a_claim_on_a_source_message_cannot_record(store: Store) -> None:
     town = make_town(store)
     messages = list(store.host.messages(town.lone.id))
@@ -319,6 +330,7 @@ def test_other_memory_that_repeats_the_text_is_listed(leak: Leak) -> None:
     assert (kept.content, kept.previous_content) == ("The safe is green.", None)
 
 
+@ON_BOTH
 def test_escaped_copies_in_contexts_of_other_agents_are_emptied(store: Store) -> None:
     """A context has "&amp;" for "&", which no other text has."""
     town = make_town(store)
@@ -336,6 +348,7 @@ def test_escaped_copies_in_contexts_of_other_agents_are_emptied(store: Store) ->
     assert not _texts(store)
 
 
+@ON_BOTH
 def test_facts_merged_into_a_fact_are_erased_with_it(store: Store) -> None:
     """They cannot be found any more, and 'restore' brought the secret back."""
     town = make_town(store)
@@ -407,6 +420,7 @@ def test_mentions_are_kept_without_a_decision(leak: Leak) -> None:
     assert store.memory.fact(leak.fact.id) is None
 
 
+@ON_BOTH
 def test_records_of_other_formations_are_emptied(leak: Leak) -> None:
     """A later message repeated the text, and the decision to add nothing quoted it."""
     store, town = leak.store, leak.town
@@ -432,6 +446,7 @@ def test_records_of_other_formations_are_emptied(leak: Leak) -> None:
     assert mention.text == f"Heard: {SECRET}"
 
 
+@ON_BOTH
 def test_other_facts_lose_the_words_of_the_source_messages(leak: Leak) -> None:
     store, town = leak.store, leak.town
     message = leak.sources[0]

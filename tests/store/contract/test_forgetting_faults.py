@@ -195,7 +195,7 @@ def test_interruption_of_forgetting_facts_at_any_transaction(tmp_path: Path) -> 
     whole = writes.count
     store.database.close()
     assert whole > 12
-    for at in sample(range(whole), 3):
+    for at in sample(range(whole), 4):
         store = _copied(path, tmp_path / f"{at}.db")
         _Writes(store, at, after=at % 2 == 1)
         with pytest.raises(_Cut):
@@ -219,7 +219,7 @@ def test_interruption_of_forgetting_facts_in_mongodb(
     _check_facts(mongo, _forget_facts(opened(breaker), ids))
     assert breaker.points > 40
     marks = next(at for at, what in enumerate(breaker.log) if "forgotten_messages" in what)
-    for at in (marks, *sample(range(3, breaker.points - 2, 9), 3)):  # a failed seal is reported
+    for at in (marks, *sample(range(3, breaker.points - 2, 9), 6)):  # a failed seal is reported
         template.restore()
         with pytest.raises(StoreError):
             _forget_facts(opened(_WriteBreaker(at)), ids)
@@ -271,7 +271,7 @@ def test_interruption_at_any_transaction(prepared: Path, tmp_path: Path) -> None
     whole = writes.count
     store.database.close()
     assert whole > 12
-    for at in sample(range(whole), 3):
+    for at in sample(range(whole), 4):
         store = _copied(prepared, tmp_path / f"{at}.db")
         _Writes(store, at, after=at % 2 == 1)
         with pytest.raises(_Cut):
@@ -305,7 +305,7 @@ def test_interruption_at_any_write_to_mongodb(open_store: Callable[[str], MongoS
     points = breaker.points
     _nothing_left(store)
     assert points > 60
-    for at in sample(range(5, points, 31), 2):
+    for at in sample(range(5, points, 31), 3):
         template.restore()
         with pytest.raises(StoreError):
             _forget(opened(_WriteBreaker(at)))

@@ -57,7 +57,7 @@ KINDS = tuple(ScopeKind)
 FACT_KINDS = tuple(kind for kind in ScopeKind if kind is not ScopeKind.SESSION)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     memories=st.lists(placed(*FACT_KINDS), min_size=1, max_size=25),
     readers=st.lists(placed(*KINDS), max_size=4),
@@ -143,7 +143,7 @@ def _matches(fact: Fact, filter: FactFilter) -> bool:
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     memories=st.lists(placed(*KINDS), min_size=1, max_size=20),
     readers=st.lists(placed(*KINDS), max_size=4),

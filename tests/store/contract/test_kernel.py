@@ -24,7 +24,7 @@ from tests.support.scenes import Move, Scene, moves
 _SALTS = map(str, itertools.count())
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(first=moves(Scene.kinds()), second=moves(Scene.kinds()))
 def test_a_store_matches_the_kernel(store: Store, first: list[Move], second: list[Move]) -> None:
     """Two stores once answered 9 of 16 changes differently."""

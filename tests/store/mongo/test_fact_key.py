@@ -37,6 +37,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.exhaustive import spared
 from tests.support.formations import Steps
 from tests.support.memory import add_fact, applied, at_once, facts_of
 
@@ -68,7 +69,7 @@ def with_both(raw: Any) -> None:
 
 AGENT, USER = ObjectId(), ObjectId()
 SENTENCE = "Anna paints."
-BEFORE = [with_platform, with_both]
+BEFORE = [with_platform, spared(with_both)]
 
 
 def state(store: MongoStore) -> IndexState:
