@@ -176,7 +176,9 @@ _DIRECTIONS = "[\x80-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 
 def _without_hidden(text: str) -> str:
     """Remove characters without a shape; joiners and tags stay where they have a meaning."""
-    return text if text.isascii() else re.sub(_UNSEEN, lambda found: found[1] or "", text)
+    if text.isascii() or not re.search(f"[{HIDDEN}{_JOINERS}]", text):
+        return text
+    return re.sub(_UNSEEN, lambda found: found[1] or "", text)
 
 
 def legible(text: str) -> str:

@@ -159,9 +159,8 @@ def _has_date(text: str) -> bool:
 
 
 def _unsaid_names(item: Item) -> str | None:
-    talk = item.evidence.talk
-    known = item.evidence.background_stems | talk.stems
-    if name := _first_unsaid_name(item.content, known, talk.folded):
+    evidence = item.evidence
+    if name := _first_unsaid_name(item.content, evidence.known_stems, evidence.talk.folded):
         return f"'{name}' is not in the messages"
     return None
 
@@ -172,16 +171,19 @@ def _first_unsaid_name(content: str, stems: frozenset[str], source: str) -> str 
     German writes all nouns with a capital letter; there only words in other capitals count. A word
     after a number is a month or a unit.
     """
+    unsaid = []
+    for word in named_words(content):
+        parts = [part for part in word.folded.split() if len(part) > 1]
+        is_name = parts and not word.is_first and not word.follows_number
+        if is_name and not any(_is_calendar(part) or stem_of(part) in stems for part in parts):
+            unsaid.append((word.written, parts))
+    if not unsaid:
+        return None
     is_german = _capitalizes_nouns(words_of(content)) or _capitalizes_nouns(source[:2000].split())
     solid = source.replace(" ", "") if is_unspaced(source) else ""
-    for word in named_words(content):
-        if word.is_first or word.follows_number or (is_german and word.written[1:].islower()):
-            continue
-        parts = [part for part in word.folded.split() if len(part) > 1]
-        if not parts or any(_is_calendar(part) or stem_of(part) in stems for part in parts):
-            continue
-        if not any(part in solid for part in parts):
-            return word.written
+    for written, parts in unsaid:
+        if not (is_german and written[1:].islower()) and not any(part in solid for part in parts):
+            return written
     return None
 
 
@@ -210,13 +212,14 @@ def _capitalizes_nouns(words: list[str]) -> bool:
 
 
 def _unsaid_numbers(item: Item) -> str | None:
-    own = frozenset().union(*(each.numbers for each in item.cited))
+    stated = find_numbers(item.content)
+    own = frozenset().union(*(each.numbers for each in item.cited)) if stated else None
     if not own:
-        return None  # written as words, which no table knows in every language
+        return None  # without digits, or said in words, which no table knows in every language
     near = (each.numbers for each in item.near)
     days = _possible_days(each.sent_at for each in item.cited)
     said = own.union(*near, item.evidence.background_numbers, days)
-    for forms in find_numbers(item.content):
+    for forms in stated:
         if not _is_said(forms, said) and len(forms[0]) > 1:
             return f"the number '{forms[0]}' is not in the cited messages"
     return None

@@ -175,6 +175,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return stems_of(words_of(self.background))
 
     @cached_property
+    def known_stems(self) -> frozenset[str]:
+        """Return the stems of the words of the messages and the background."""
+        return self.background_stems | self.talk.stems
+
+    @cached_property
     def background_numbers(self) -> frozenset[str]:
         """Return the numbers in the background."""
         return frozenset(numbers_in(self.background))
