@@ -147,15 +147,20 @@ def stored_entry_from(row: Row) -> StoredEntry:
     )
 
 
-def _decode(raw: bytes) -> str:
-    return raw.decode(errors="surrogateescape")
+def _decode(raw: bytes) -> str | bytes:
+    """Decode a text; one that is not UTF-8 stays as it is."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 def _read_entries(rows: Iterable[Row], unreadable: set[str] | None) -> Iterator[AuditEntry]:
     """Read rows of `AUDIT`; see `AuditLog.audit` for ``unreadable``."""
     for row in rows:
         try:
-            "".join(each for each in row if isinstance(each, str)).encode()
+            if bytes in map(type, row):
+                raise ValueError("text is not UTF-8")
             entry = audit_from(row)
         except codec.UNREADABLE as error:
             if unreadable is None:
@@ -234,7 +239,7 @@ class AuditLog(Part):
             last = rows[-1][-2:]
 
     def _fetch_entries(self, query: str, values: Sequence[Any], *, is_lenient: bool) -> list[Row]:
-        """Fetch rows; text that is not UTF-8 raises an error, or is read with surrogates."""
+        """Fetch rows; text that is not UTF-8 raises an error, or is read as bytes."""
         try:
             return self._fetch(query, values)
         except DocumentDamaged:
