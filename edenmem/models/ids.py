@@ -62,8 +62,9 @@ def as_utc(moment: datetime) -> datetime:
     Raises:
         ValueError: the time in UTC is before the year 1 or after 9999.
     """
-    try:
-        aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError(f"time out of range: {moment.isoformat()}") from error
-    return aware.replace(microsecond=aware.microsecond // 1000 * 1000)
+    if moment.tzinfo is not UTC and moment.tzinfo is not None:
+        try:
+            moment = moment.astimezone(UTC)
+        except OverflowError as error:
+            raise ValueError(f"time out of range: {moment.isoformat()}") from error
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000, tzinfo=UTC)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 
 
 def content_hash(content: str, key: str | None = None) -> str:
@@ -44,14 +44,8 @@ class _OwnedRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def home(self) -> Scope:
         """Return the scope of the record."""
-        return Scope.from_fields(
-            self.scope,
-            self.agent_id,
-            user_id=self.user_id,
-            session_id=self.session_id,
-            group_id=self.group_id,
-            shard=self.shard,
-        )
+        field = OWNER_FIELD[self.scope]
+        return Scope(self.scope, self.agent_id, getattr(self, field) or "" if field else "")
 
 
 class FactTimes(msgspec.Struct, frozen=True):
