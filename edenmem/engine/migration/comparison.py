@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -152,10 +153,17 @@ def read_after(entry: AuditEntry) -> Any:
         return None
     times = {
         name: value.replace(microsecond=value.microsecond // 1000 * 1000)
-        for name in kind.__struct_fields__
-        if isinstance(value := getattr(found, name), datetime) and value.microsecond % 1000
+        for name in _times_of(kind)
+        if (value := getattr(found, name)) is not None and value.microsecond % 1000
     }
     return msgspec.structs.replace(found, **times) if times else found
+
+
+@cache
+def _times_of(kind: type[msgspec.Struct]) -> Sequence[str]:
+    """Return the fields of a model that have a time."""
+    fields = msgspec.structs.fields(kind)
+    return [each.name for each in fields if each.type in (datetime, datetime | None)]
 
 
 def load_written(

@@ -13,10 +13,11 @@ import msgspec
 
 from edenmem.engine.migration import memory_items
 from edenmem.engine.migration.items import (
+    SWITCH,
+    TYPES,
     digest_of,
     digest_of_text,
     format_sources,
-    key_of_item,
     origin_digest,
     text_of,
 )
@@ -205,21 +206,20 @@ def rows_of(items: Iterable[V1Item]) -> Iterator[TargetRow]:
     """Yield the rows of items."""
     for item in items:
         memory = item.memory
-        row = TargetRow(item, item.agent_id, item.shard, item.kind, item.outcome, item.reason)
-        if memory is None and item.switch is None:
-            yield row
+        about = (item, item.agent_id, item.shard, item.kind, item.outcome, item.reason)
+        if memory is None:
+            switch = () if item.switch is None else (SWITCH, item.agent_id, None, int(item.switch))
+            yield TargetRow(*about, *switch)
             continue
-        type, key = key_of_item(item)
+        scope = memory.home.key
+        type, own = TYPES[memory.__class__], memory.id
+        key = own if type in ("fact", "reflection") else scope
         origin = f"from {format_sources(item.sources)}"
-        yield row._replace(
-            type=type,
-            key=key,
-            scope=None if memory is None else memory.home.key,
-            digest=int(bool(item.switch)) if memory is None else digest_of(memory),
-            # No log entry has the origin of a text with older ones.
-            origin=origin_digest(f"older texts {origin}" if item.earlier else origin),
-            text=None if memory is None else digest_of_text(text_of(memory)),
-        )
+        # No log entry has the origin of a text with older ones.
+        origin = f"older texts {origin}" if item.earlier else origin
+        text = digest_of_text(text_of(memory))
+        digests = (digest_of(memory), origin_digest(origin), text)
+        yield TargetRow(*about, type, key, scope, *digests)
 
 
 def _find_agent(

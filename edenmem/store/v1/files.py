@@ -70,11 +70,11 @@ class FileSource(V1Source):
         for file in self._files:
             if file.collection in documents.ACCOUNTS:
                 continue
-            is_v1 = file.collection is not None
+            name, is_v1 = self._name(file.path), file.collection is not None
             for found in self._documents(file):
                 is_v1 = is_v1 or found.collection is not None
                 if found.collection not in documents.ACCOUNTS:
-                    yield self._read(self._name(file.path), found, canonical)
+                    yield self._read(name, found, canonical)
             if not is_v1:
                 raise folders.no_v1_memory(file.path)
 

@@ -24,9 +24,7 @@ _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
 _NEAR = 16
 _SHELL = re.compile(r"\b(ObjectId|ISODate|Number(?:Long|Int|Decimal)|BinData|UUID|DBRef)\(")
 
-_OPTIONS = json_util.JSONOptions(
-    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
+_OPTIONS = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
 class Value(NamedTuple):
