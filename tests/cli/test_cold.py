@@ -23,6 +23,8 @@ from tests.support.builders import make_agent, make_formation, make_messages, ma
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
 from tests.support.formations import Steps
 
+pytestmark = pytest.mark.slow
+
 EVE, ADAM = make_agent("eve"), make_agent("adam")
 ONE = ("--set", "cold.concurrency=1")
 
@@ -122,7 +124,6 @@ def cold(tmp_path: Path, endpoint: FakeOpenAI) -> Iterator[Cold]:
 # -- run -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_one_report_as_one_object(cold: Cold) -> None:
     cold.add("both", agents=[EVE, ADAM])
     cold.add("short", 2)
@@ -135,7 +136,6 @@ def test_one_report_as_one_object(cold: Cold) -> None:
     assert {each["model"] for each in report["usage"]} == {"fast-1", "slow-1"}
 
 
-@pytest.mark.slow
 def test_a_person_is_told_why_nothing_was_formed(cold: Cold) -> None:
     cold.add("fresh", days=0)
     shown = cold.cli.on_terminal("cold", "run", env=cold.env).ok().out
@@ -143,7 +143,6 @@ def test_a_person_is_told_why_nothing_was_formed(cold: Cold) -> None:
     assert "cold.quiet_minutes" in shown
 
 
-@pytest.mark.slow
 def test_nothing_to_do_is_exit_0_and_says_so_in_a_pipe_without_a_bar(cold: Cold) -> None:
     result = cold("run")
     assert (result.code, result.err) == (0, "")
@@ -151,7 +150,6 @@ def test_nothing_to_do_is_exit_0_and_says_so_in_a_pipe_without_a_bar(cold: Cold)
     assert "\x1b" not in result.out
 
 
-@pytest.mark.slow
 def test_a_terminal_sees_what_goes_on(cold: Cold) -> None:
     cold.add("quiet")
     result = cold.cli.on_terminal("cold", "run", env=cold.env)
@@ -160,7 +158,6 @@ def test_a_terminal_sees_what_goes_on(cold: Cold) -> None:
     assert "1 range of 4 messages" in result.out
 
 
-@pytest.mark.slow
 def test_quiet_leaves_the_bar_out(cold: Cold) -> None:
     cold.add("quiet")
     result = cold.cli.on_terminal("cold", "run", "--quiet", env=cold.env)
@@ -182,7 +179,6 @@ def test_a_dry_run_lists_what_would_be_done(cold: Cold) -> None:
     assert first["tokens"] > 0
 
 
-@pytest.mark.slow
 def test_options_reach_the_run(cold: Cold) -> None:
     for days in (1, 2, 50):
         cold.add(f"s{days}", days=days)
@@ -211,7 +207,6 @@ def test_a_wrong_option_is_named(cold: Cold, arguments: tuple[str, str]) -> None
     assert arguments[0] in result.err
 
 
-@pytest.mark.slow
 def test_the_budget_in_tokens_ends_a_run_well(cold: Cold) -> None:
     for number in range(4):
         cold.add(f"s{number}")
@@ -223,7 +218,6 @@ def test_the_budget_in_tokens_ends_a_run_well(cold: Cold) -> None:
     cold.check()
 
 
-@pytest.mark.slow
 def test_the_budget_in_money_needs_prices(cold: Cold) -> None:
     cold.add("quiet")
     result = cold("run", "--max-cost", "1.5")
@@ -238,7 +232,6 @@ def test_the_budget_in_money_needs_prices(cold: Cold) -> None:
 # -- trouble -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None:
     for number in range(8):
         cold.add(f"s{number}")
@@ -252,7 +245,6 @@ def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None
     cold.check()
 
 
-@pytest.mark.slow
 def test_a_refused_key_is_exit_5_at_once(cold: Cold) -> None:
     for number in range(4):
         cold.add(f"s{number}")
@@ -268,7 +260,6 @@ def test_no_database_is_exit_5_with_the_way_out(empty_cli: Cli) -> None:
     assert "edenmem init" in result.err
 
 
-@pytest.mark.slow
 def test_a_session_that_hangs_is_cut_at_its_time(cold: Cold) -> None:
     cold.add("slow", days=9)
     cold.endpoint.script.append(Reply(hang=True))
@@ -280,7 +271,6 @@ def test_a_session_that_hangs_is_cut_at_its_time(cold: Cold) -> None:
     cold.check()
 
 
-@pytest.mark.slow
 def test_a_signal_in_the_middle_then_another_run_finishes_all(cold: Cold) -> None:
     for number in range(6):
         cold.add(f"s{number}", days=20 - number, agents=[EVE, ADAM])
@@ -305,7 +295,6 @@ def test_a_signal_in_the_middle_then_another_run_finishes_all(cold: Cold) -> Non
     cold.check()
 
 
-@pytest.mark.slow
 def test_known_failure_14_runs_on_one_host_at_once(cold: Cold) -> None:
     for number in range(15):
         cold.add(f"s{number}", 8, agents=[EVE, ADAM])
@@ -318,7 +307,6 @@ def test_known_failure_14_runs_on_one_host_at_once(cold: Cold) -> None:
     cold.check()
 
 
-@pytest.mark.slow
 def test_watching_goes_on_until_it_is_told_to_stop(cold: Cold) -> None:
     cold.add("quiet")
     running = cold.start("--watch", "--every", "1s", "--format", "json")
@@ -367,7 +355,6 @@ def test_status_tells_what_is_in_work_waits_and_failed(cold: Cold) -> None:
     assert cold("status", "--agent", "adam").ok().out == ""
 
 
-@pytest.mark.slow
 def test_a_failed_range_is_retried_by_hand(cold: Cold) -> None:
     fail_three_times(cold, "bad")
     fail_three_times(cold, "worse")
@@ -447,7 +434,6 @@ def test_the_help_pipes_no_units_of_systemd_into_cron(bare: Any) -> None:
     assert "| crontab" not in bare("--help").stdout
 
 
-@pytest.mark.slow
 def test_the_line_works_in_a_shell(bare: Any) -> None:
     uri = f"sqlite:///{bare.folder}/memory.db"
     SqliteStore(bare.folder / "memory.db").database.initialize()
@@ -478,7 +464,6 @@ def test_the_settings_of_this_folder_are_found_again(bare: Any) -> None:
     assert f"WorkingDirectory={str(bare.folder).replace('%', '%%')}\n" in result.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "uri",
     ["mongodb://eve:hunter2@db.example/eden", "mongodb+srv://u:hunter2@db.example"],

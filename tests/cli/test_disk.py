@@ -15,6 +15,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.support.disks import small_disk
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_damaged_page_is_named_as_damage(cli: Cli, tmp_path: Path) -> None:
     """Whatever page it is: what cannot be read is no bug of ours, and no empty answer."""

@@ -8,6 +8,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.slow
+
 LOCAL = "all-MiniLM-L6-v2-int8"
 #: The embedding settings of a new user; `Cli` turns embeddings off.
 AUTO = {"EDENMEM_EMBEDDING_PROVIDER": ""}

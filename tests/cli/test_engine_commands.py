@@ -16,6 +16,8 @@ from tests.cli.conftest import Cli
 from tests.support.builders import make_agent, make_messages, make_session
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
 
+pytestmark = pytest.mark.slow
+
 WITH_KEY = {"EDENMEM_LLM_API_KEY": KEY}
 FACT = "Lena meets the harbour master on 5 January 2026."
 
@@ -88,7 +90,6 @@ def test_memories_are_formed_once(talk: Cli) -> None:
     assert "nothing was due" in talk("form", "--due", *options).ok().err
 
 
-@pytest.mark.slow
 def test_a_failed_formation_is_exit_1_and_can_be_tried_again(talk: Cli) -> None:
     """Known failure 12: a failed extraction loses no message."""
     failing = talk("form", "harbour", *scripted(talk, {}))
@@ -104,7 +105,6 @@ def endpoint(server: FakeOpenAI) -> tuple[str, ...]:
     return ("--set", "llm.retries=0", "--set", f"llm.base_url={server.url}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
@@ -128,7 +128,6 @@ def test_an_endpoint_that_cannot_be_used_is_exit_5_and_counts_as_no_try(
     assert report["outcome"] == "applied"
 
 
-@pytest.mark.slow
 def test_nonsense_is_exit_1_and_waits_for_no_person(talk: Cli) -> None:
     with FakeOpenAI(lambda body: "I would rather not.") as server:
         models = ("--set", "llm.fast_model=fast-1")
@@ -141,7 +140,6 @@ def test_nonsense_is_exit_1_and_waits_for_no_person(talk: Cli) -> None:
     assert report["outcome"] == "applied"
 
 
-@pytest.mark.slow
 def test_a_wrong_setting_is_exit_2_and_counts_as_no_try(talk: Cli) -> None:
     wrong = ("--set", "llm.provider=replay", "--set", "llm.replay=/nope")
     for _ in range(3):
@@ -269,7 +267,6 @@ def test_a_demo_does_not_touch_a_file_that_is_there(empty_cli: Cli, tmp_path: Pa
     assert (tmp_path / "memory.db").read_text() == "mine"
 
 
-@pytest.mark.slow
 def test_the_demo_tells_its_story_in_a_new_file(empty_cli: Cli, tmp_path: Path) -> None:
     model = {"EDENMEM_EMBEDDING_PROVIDER": "local"}
     told = empty_cli("demo", "--folder", str(tmp_path / "demo"), env=model).ok()
@@ -286,7 +283,6 @@ def test_the_demo_tells_its_story_in_a_new_file(empty_cli: Cli, tmp_path: Path) 
     assert actions == ["revise_fact", "revise_fact"]
 
 
-@pytest.mark.slow
 def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None:
     talk("agent", "set", "mira", "--no-user-memory", "--no-agent-memory").ok()
     later = {"session": "kites", "agent": "mira", "users": ["lena"], "messages": [

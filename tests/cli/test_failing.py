@@ -32,6 +32,8 @@ from edenmem.errors import (
 from edenmem.llm import LLM_HINT
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.slow
+
 
 def file_of(cli: Cli) -> Path:
     return Path(cli.uri.removeprefix("sqlite:///"))

@@ -18,6 +18,8 @@ from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import LENA, MIRA, TOMAS, VISIT, Cli, Inside, controls
 from tests.support.builders import change_set, make_fact
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def town(cli: Cli) -> Cli:

@@ -17,6 +17,8 @@ import pytest
 from edenmem.text import display_width
 from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, Inside, controls
 
+pytestmark = pytest.mark.slow
+
 USER = ("--agent", "mira", "--user", "lena")
 READING = [
     ("agent", "list"),

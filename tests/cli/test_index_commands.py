@@ -17,6 +17,8 @@ from tests.cli.conftest import Cli, Inside
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import make_agent
 
+pytestmark = pytest.mark.slow
+
 
 def _cli_on(uri: str, folder: Path) -> Iterator[Cli]:
     name = f"test_{new_id()}"
@@ -54,7 +56,6 @@ def atlas_inside(
 _TEXT = ("--set", "search.recipe=text", "--set", "search.text_floor=0")
 
 
-@pytest.mark.slow
 def test_from_a_missing_index_to_an_answer(on_atlas: Cli, atlas: AtlasServer) -> None:
     """Known failures 24, 29 and 32, as a person meets them."""
     assert "edenmem index create" in on_atlas("init", "--yes").ok().err
@@ -82,7 +83,6 @@ def test_from_a_missing_index_to_an_answer(on_atlas: Cli, atlas: AtlasServer) ->
     assert "text: exists" in on_atlas("index", "create").ok().out
 
 
-@pytest.mark.slow
 def test_a_difference_is_shown_asked_about_and_changed(atlas_inside: Inside) -> None:
     atlas_inside("index", "create", "text").ok()
     other = ("--set", "search.analyzer=lucene.standard")
@@ -104,7 +104,6 @@ def test_a_difference_is_shown_asked_about_and_changed(atlas_inside: Inside) -> 
     assert "match their definitions" in atlas_inside("index", "create", "--update", *other).ok().err
 
 
-@pytest.mark.slow
 def test_dropping_asks_and_keeps_what_protects(on_atlas: Cli) -> None:
     on_atlas("index", "create", "text").ok()
     assert on_atlas("index", "drop", "text").code == 2
@@ -118,7 +117,6 @@ def test_dropping_asks_and_keeps_what_protects(on_atlas: Cli) -> None:
     assert "prevents duplicates" in unique.err
 
 
-@pytest.mark.slow
 def test_a_dry_run_of_drop_is_what_the_run_does(
     on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,7 +140,6 @@ def test_a_dry_run_of_drop_is_what_the_run_does(
     assert {name for name, status in states.items() if status == "missing"} == dropped
 
 
-@pytest.mark.slow
 def test_a_terminal_shows_what_is_waited_for(on_atlas: Cli, atlas: AtlasServer) -> None:
     atlas.build_steps = 8
     screen = on_atlas.on_terminal("index", "create", "text", columns=120)
@@ -151,7 +148,6 @@ def test_a_terminal_shows_what_is_waited_for(on_atlas: Cli, atlas: AtlasServer) 
     assert "created" in screen.out
 
 
-@pytest.mark.slow
 def test_a_fact_can_be_waited_for(atlas_inside: Inside, atlas: AtlasServer) -> None:
     """Known failure 32: a new document was not yet searchable, and nobody said so."""
     add = ("fact", "add", "--agent", "mira")
@@ -167,7 +163,6 @@ def test_a_fact_can_be_waited_for(atlas_inside: Inside, atlas: AtlasServer) -> N
     assert "is stored" in late.err
 
 
-@pytest.mark.slow
 def test_an_edit_and_a_restored_version_can_be_waited_for(
     atlas_inside: Inside, atlas: AtlasServer
 ) -> None:
@@ -263,7 +258,6 @@ def test_without_a_model_the_vector_index_is_left_out(atlas_inside: Inside) -> N
     assert atlas_inside("index", "create", "vector").code == 5
 
 
-@pytest.mark.slow
 def test_the_platforms_index_is_replaced_on_request(
     on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

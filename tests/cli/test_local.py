@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 #: Runs the command line. An access to the network is noted in a file, and fails.
 CHILD = f"""

@@ -23,6 +23,8 @@ from tests.benchmarks.v1_dump import make_dump
 from tests.cli.conftest import Cli, Inside
 from tests.support.schema_steps import add_steps
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "v1_dump"
 _SIZE = 500
 
@@ -184,7 +186,6 @@ def test_of_several_databases_and_files_one_is_named(
     new_cli("migrate", "verify", run["id"]).ok()
 
 
-@pytest.mark.slow
 def test_known_failure_42_nothing_skips_the_question(
     new_cli: Inside, empty_cli: Cli, dump: Path
 ) -> None:
@@ -275,7 +276,6 @@ def _width(screen: str) -> int:
     return max(len(line) for line in screen.splitlines() if not line.startswith(("from", "into")))
 
 
-@pytest.mark.slow
 def test_the_dump_of_the_examples(new_cli: Inside) -> None:
     planned = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--dry-run")
     assert (planned.code, _width(planned.out) <= 80) == (1, True)
@@ -296,7 +296,6 @@ def test_the_dump_of_the_examples(new_cli: Inside) -> None:
     assert "The Lantern Walk is on 12 December" in found.out
 
 
-@pytest.mark.slow
 def test_killed_outright_it_goes_on(
     new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path
 ) -> None:
@@ -356,7 +355,6 @@ main()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_interrupts_a_run_at_once(
     new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path, name: str
@@ -396,7 +394,6 @@ def test_a_run_is_verified_against_the_database_that_it_read(
     assert source_of(store, found) == again
 
 
-@pytest.mark.slow
 def test_the_doctor_finds_nothing_amiss_in_what_was_moved_back(new_cli: Inside) -> None:
     new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes", "--allow-incomplete").ok()
     (run_id,) = [run["id"] for run in new_cli.json("migrate", "status")[0]["runs"]]

@@ -29,6 +29,8 @@ from tests.support.vectors import random_unit
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
+pytestmark = pytest.mark.slow
+
 SAME, OWN = "Anna lives in Lisbon.", "Anna plays the cello."
 
 

@@ -220,7 +220,10 @@ async def _rest(history: History, eve: Agent, anna: User) -> dict[str, set[str]]
     return seen
 
 
-@pytest.mark.parametrize(("kind", "histories"), [("sqlite", _HISTORIES), ("secantus", 1)])
+@pytest.mark.parametrize(
+    ("kind", "histories"),
+    [("sqlite", _HISTORIES), pytest.param("secantus", 1, marks=pytest.mark.slow)],
+)
 async def test_what_is_held_is_seen_on_no_door(
     open_store: Callable[[str], Store], tmp_path: Path, kind: str, histories: int
 ) -> None:

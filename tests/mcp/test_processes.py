@@ -19,6 +19,8 @@ from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.support.builders import change_set, make_agent, make_fact, make_user
 
+pytestmark = pytest.mark.slow
+
 MIRA, LENA = make_agent("mira"), make_user("lena")
 HERS = make_fact(Scope.user(MIRA.id, LENA.id), "Lena's order is OP-7731.")
 #: As a client asks first; nothing else may be needed for an answer.
@@ -60,7 +62,6 @@ def run(place: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_starts_it_from_the_configuration_that_is_printed(
     place: Path, tmp_path_factory: pytest.TempPathFactory, mode: str

@@ -41,6 +41,8 @@ from tests.support.v1_world import (
     world,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def texts(items: list[V1Item]) -> dict[str, Consolidation]:
     return {

@@ -13,6 +13,8 @@ from tests.server.door import Door
 from tests.support.memory import add_fact, consolidate
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SECRET = "Anna hides lanterns in the attic."
 
 

@@ -23,6 +23,8 @@ from edenmem.store.protocol.store import Store
 from tests.server.door import Door, make_settings, serving, turns
 from tests.server.upstream import FakeUpstream
 
+pytestmark = pytest.mark.slow
+
 TOOL: Any = {
     "type": "function",
     "function": {
@@ -158,7 +160,6 @@ def test_litellm(door: Door, model: str) -> None:
     assert [role for role, _ in said] == ["user", "assistant"]
 
 
-@pytest.mark.slow
 def test_the_llm_command(door: Door, tmp_path: Path) -> None:
     (tmp_path / "extra-openai-models.yaml").write_text(
         f"- model_id: mine\n  model_name: plain\n  api_base: {door.url}\n  api_key_name: mine\n"
@@ -192,7 +193,6 @@ def test_two_servers_on_one_store_keep_each_message_once(door: Door) -> None:
         ask_both(door, replace(door, url=f"{url}/v1"))
 
 
-@pytest.mark.slow
 def test_two_servers_on_one_mongodb_keep_each_message_once(
     open_store: Callable[[str], Store], upstream: FakeUpstream, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from edenmem.server import process
 from tests.server.door import make_settings, serving
 from tests.server.upstream import FakeUpstream
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def url(tmp_path: Path, upstream: FakeUpstream) -> Iterator[str]:

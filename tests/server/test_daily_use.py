@@ -18,6 +18,8 @@ from edenmem.server.proxy import routes
 from tests.server.door import Door, serving, turns, with_server
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 500
 
 

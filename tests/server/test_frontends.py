@@ -8,6 +8,8 @@ import pytest
 
 from tests.server.door import Door, turns
 
+pytestmark = pytest.mark.slow
+
 _TRANSCRIPT = "USER: I keep bees in Porto.\nASSISTANT: How many hives?"
 _HISTORY = f"<chat_history>\n{_TRANSCRIPT}\n</chat_history>"
 #: The only message of a request, or instructions and message, shortened where they list rules.

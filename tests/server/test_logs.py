@@ -17,6 +17,8 @@ from edenmem.server.proxy.stages import Stages
 from edenmem.settings.schema import ServerSettings
 from tests.server.town import Town
 
+pytestmark = pytest.mark.slow
+
 WORDS = "the message 'Anna hides lanterns' was refused"
 
 

@@ -25,6 +25,8 @@ from tests.server.door import Door, serving, turns, with_server
 from tests.support.memory import add_fact
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def known(running_door: Door) -> Door:

@@ -31,6 +31,8 @@ from tests.server.door import Door, make_settings, serving, with_server
 from tests.server.upstream import FakeUpstream
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 class Outage:
     """Functions of the store that fail until the outage ends."""

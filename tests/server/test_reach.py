@@ -22,6 +22,8 @@ from edenmem.store.sqlite import SqliteStore
 from tests.server import town as names
 from tests.server.town import GROUPS, LENAS, MIRA, NOTHING, TOMASS, Town
 
+pytestmark = pytest.mark.slow
+
 
 class Route(NamedTuple):
     """A request that is in order, and how it is answered to others.

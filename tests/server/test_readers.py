@@ -60,6 +60,8 @@ from tests.support.builders import (
 )
 from tests.support.exhaustive import EXHAUSTIVE
 
+pytestmark = pytest.mark.slow
+
 ALONE, BOTH, HIS, OTTOS = (derived_id("session", name) for name in ("alone", "both", "his", "otto"))
 #: A scope, and the word in all its memory.
 WORDS = {

@@ -23,6 +23,8 @@ from tests.server.town import LENA, MIRA, OTTO, Town, fill
 from tests.support.memory import consolidate
 from tests.support.runtime import make_runtime
 
+pytestmark = pytest.mark.slow
+
 TEXT = "/api/agents/mira/memory"
 SHARDS = "/api/agents/mira/collective-memory"
 

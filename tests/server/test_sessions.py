@@ -6,6 +6,8 @@ import pytest
 
 from tests.server.door import Door, turns
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_conversation_without_an_id_is_one_session(door: Door) -> None:
     first = door.chat("I keep bees.", user="anna")

@@ -20,6 +20,8 @@ from tests.v1world.memory import Memory
 from tests.v1world.places import Place, SqlitePlace, init, last_run, migrate
 from tests.v1world.world import World, write_dump
 
+pytestmark = pytest.mark.slow
+
 #: What is absorbed meanwhile is absorbed at some time: of v1's text, or of the second run. What
 #: stands in the log of a text is of its first run.
 FREE = ("absorbed_at", "consolidation time", "related users", "user missing", "text not marked")

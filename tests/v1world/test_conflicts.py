@@ -17,6 +17,8 @@ from tests.v1world.memory import Memory, Scope
 from tests.v1world.places import Place, init, last_run, migrate
 from tests.v1world.world import World, write_dump
 
+pytestmark = pytest.mark.slow
+
 #: Each has a text of v1 for at least one scope; all of these scopes have a live text.
 CASES = (
     "user_text_with_version",

@@ -19,6 +19,8 @@ from tests.v1world.places import Place, init, last_run, migrate
 from tests.v1world.whole import Whole
 from tests.v1world.world import World, write_dump
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Migrated:

@@ -14,6 +14,8 @@ from tests.v1world.files import CASES, INCOMPLETE, QUESTIONS
 from tests.v1world.places import SqlitePlace, init, last_run, migrate
 from tests.v1world.world import World, write_dump
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = Options()
 
 

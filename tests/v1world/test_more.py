@@ -19,8 +19,9 @@ from tests.v1world.memory import Item
 from tests.v1world.places import Place, SqlitePlace, init, last_run, migrate
 from tests.v1world.world import COLLECTIONS, Database, World, write_dump
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @given(database=databases(), wanted=options())
 @settings(max_examples=15)
 def test_any_world_becomes_what_it_must(database: AnyDatabase, wanted: dict[str, Any]) -> None:
@@ -38,7 +39,6 @@ def test_any_world_becomes_what_it_must(database: AnyDatabase, wanted: dict[str,
         assert (check["complete"], check["differing"]) == (True, 0)
 
 
-@pytest.mark.slow
 def test_another_seed_ends_the_same(new_place: NewPlace, folder: Path) -> None:
     place, world = new_place("sqlite"), World(CASES, 2)
     init(place)

@@ -38,6 +38,8 @@ from tests.support.formations import Steps
 from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE
 
+pytestmark = pytest.mark.slow
+
 
 def answers(**by_session: Any) -> Callable[[Any], Any]:
     """Answer with these facts for these sessions; with the default for others."""

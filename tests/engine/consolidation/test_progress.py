@@ -310,6 +310,7 @@ def _forgetful(request: LLMRequest[Any]) -> dict[str, str]:
     return {"text": "[NOTES]\n- Anna paints."}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [_too_long, _junk, _forgetful])
 async def test_forty_rounds_with_a_bad_model(world: World, model: Any) -> None:
     """Known failures 103 and 104: nothing fixed disappears, and no call is for nothing."""

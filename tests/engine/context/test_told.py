@@ -26,6 +26,8 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 def service_of(store: Store, settings: Settings | None = None) -> MemoryService:
     return MemoryService(store, settings or Settings(), actor=ACTOR, clock=FixedClock())
@@ -174,7 +176,6 @@ def test_what_was_told_is_found_again(sqlite_store: Store, seed: int) -> None:
     history.check()
 
 
-@pytest.mark.slow
 def test_what_was_told_is_found_again_on_mongodb(open_store: Callable[[str], Store]) -> None:
     store = open_store("secantus")
     history = History(make_cast(store), service_of(store), Random(1))

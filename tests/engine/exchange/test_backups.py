@@ -32,6 +32,8 @@ from tests.support.disks import small_disk
 from tests.support.memory import add_fact
 from tests.support.runtime import make_runtime
 
+pytestmark = pytest.mark.slow
+
 ALL = ExportRequest()
 DAY = timedelta(days=1)
 

@@ -31,6 +31,8 @@ from tests.support.builders import NOW, make_agent, make_fact, make_user
 from tests.support.importing import convert, facts_of, messages_of, source_of, take
 from tests.support.memory import add_facts, consolidate
 
+pytestmark = pytest.mark.slow
+
 
 def talk(*nodes: dict[str, Any]) -> dict[str, Any]:
     """Return the nodes of ChatGPT's tree; each follows the one before unless it names a parent."""

@@ -42,6 +42,8 @@ from tests.support.memory import add_fact, add_reflection
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
+pytestmark = pytest.mark.slow
+
 OpenStore = Callable[[str], Store]
 
 
@@ -94,7 +96,6 @@ def facts(store: Store) -> list[Fact]:
 # -- backups -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_backup_is_identical_after_a_round_trip(open_store: OpenStore) -> None:
     """Known failure 48: a dump had no IDs and vectors and could not be read back."""
     one, two, three = open_store("sqlite"), open_store("secantus"), open_store("sqlite")

@@ -41,6 +41,8 @@ from tests.support.runtime import make_runtime
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def town(sqlite_store: Store) -> Town:

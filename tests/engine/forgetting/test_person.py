@@ -31,6 +31,8 @@ from tests.support.stores import SECANTUS_TOO
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def town(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Town:

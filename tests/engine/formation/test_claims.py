@@ -30,6 +30,8 @@ from tests.support.formations import Steps
 from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE, FakeLLM
 
+pytestmark = pytest.mark.slow
+
 LISBON = "Anna Duarte lives in Lisbon."
 MOVES = "Anna Duarte settled down."
 

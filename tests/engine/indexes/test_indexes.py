@@ -18,6 +18,8 @@ from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 from tests.support.stores import secantus_store
 
+pytestmark = pytest.mark.slow
+
 
 class Time:
     """A clock that advances only by sleeping."""
@@ -91,7 +93,6 @@ def test_all_indexes_are_created_and_awaited(
     assert [action.outcome for action in again] == ["there", "there"]
 
 
-@pytest.mark.slow
 def test_waiting_ends_at_the_timeout(keeper: IndexKeeper, atlas: AtlasServer, time: Time) -> None:
     """Known failure 32: a search against an index that is still building hung."""
     atlas.build_steps = 10_000
@@ -108,7 +109,6 @@ def test_a_failed_index_is_not_awaited(keeper: IndexKeeper, atlas: AtlasServer, 
     assert (state.status, state.note, time.now) == ("failed", "no room", 0)
 
 
-@pytest.mark.slow
 def test_an_update_ends_when_the_new_definition_is_in_use(
     store: MongoStore, keeper: IndexKeeper, atlas: AtlasServer, time: Time
 ) -> None:
@@ -196,7 +196,6 @@ def trials(store: MongoStore) -> list[str]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 7])
 def test_a_documented_cluster_passes(
     store: MongoStore, atlas: AtlasServer, time: Time, lag: int
@@ -221,7 +220,6 @@ def test_a_failed_build_skips_the_rest_and_cleans_up(
     assert trials(store) == []
 
 
-@pytest.mark.slow
 def test_documents_never_found_are_a_failure(
     store: MongoStore, atlas: AtlasServer, time: Time
 ) -> None:
@@ -232,7 +230,6 @@ def test_documents_never_found_are_a_failure(
     assert trials(store) == []
 
 
-@pytest.mark.slow
 def test_wrong_answers_of_a_server_are_detected(
     store: MongoStore, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:

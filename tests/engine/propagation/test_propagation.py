@@ -17,6 +17,8 @@ from tests.support.builders import NOW
 from tests.support.llm import ADVERSARIAL, HOSTILE
 from tests.support.memory import add_fact, add_reflection, applied
 
+pytestmark = pytest.mark.slow
+
 SECRET = "Anna has applied for a post at the observatory in Bergen and has told nobody."
 
 

@@ -26,6 +26,8 @@ from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 from tests.support.stores import atlas_store
 
+pytestmark = pytest.mark.slow
+
 SCOPE = Scope.user(new_id(), new_id())
 OTHER = Scope.user(SCOPE.agent_id, new_id())
 TEXTS = (
@@ -84,7 +86,6 @@ async def test_lucenes_floor_applies_here_alone(
     assert {cut.stage for cut in report.dropped} == {"text"}
 
 
-@pytest.mark.slow
 async def test_what_was_just_written_is_said_to_come_later(
     store: MongoStore, searcher: Searcher, embedder: FakeEmbedder, atlas: AtlasServer
 ) -> None:
@@ -97,7 +98,6 @@ async def test_what_was_just_written_is_said_to_come_later(
     assert "short delay" in notice
 
 
-@pytest.mark.slow
 async def test_one_list_that_fails_is_an_error_and_no_half_an_answer(
     store: MongoStore, searcher: Searcher, embedder: FakeEmbedder
 ) -> None:

@@ -25,6 +25,8 @@ from tests.store.atlas.conftest import WISH, build, state
 from tests.support.atlas_indexes import with_defaults
 from tests.support.atlas_server import AtlasServer
 
+pytestmark = pytest.mark.slow
+
 STANDARD = IndexWish(dimensions=8, analyzer="lucene.standard")
 
 

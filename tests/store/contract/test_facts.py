@@ -20,7 +20,6 @@ from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
-from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import NOW, ago, change_set, make_fact
 from tests.support.memory import (
     add_fact,
@@ -30,8 +29,6 @@ from tests.support.memory import (
     facts_of,
 )
 from tests.support.vectors import random_unit
-
-pytestmark = ON_BOTH
 
 LATER = NOW + timedelta(hours=1)
 AGENT = new_id()

@@ -14,14 +14,11 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Held, HeldCount
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.store.contract.conftest import ON_BOTH
 from tests.support.backup import dump
 from tests.support.builders import NOW, ago, change_set, make_agent, make_held, make_messages
 from tests.support.forgetting import Town, forget, make_town
 from tests.support.memory import add_fact, applied, apply
 from tests.support.runtime import make_runtime
-
-pytestmark = ON_BOTH
 
 AGENT, OTHER = new_id(), new_id()
 ANNA, BRUNO = Scope.user(AGENT, new_id()), Scope.user(AGENT, new_id())

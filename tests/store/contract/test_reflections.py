@@ -18,11 +18,8 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import NOW, ago, make_reflection
 from tests.support.memory import add_reflection, applied, apply, apply_one, at_once, consolidate
-
-pytestmark = ON_BOTH
 
 LATER = NOW + timedelta(hours=1)
 AGENT = new_id()

@@ -12,11 +12,8 @@ from edenmem.models.memory import Fact, FactTimes, join_times
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
-from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import NOW, ago
 from tests.support.memory import add_fact, add_reflection, applied
-
-pytestmark = ON_BOTH
 
 LONG_AGO = datetime(2023, 5, 1, 12, tzinfo=UTC)
 SCOPE = Scope.user(new_id(), new_id())

@@ -9,12 +9,9 @@ from edenmem.models.scope import Scope
 from edenmem.models.told import Note, Reply, Shown, make_note, pack, text_key, unpack
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import make_cast
-from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import NOW
 from tests.support.forgetting import forget
 from tests.support.memory import add_fact
-
-pytestmark = ON_BOTH
 
 AGENT, ANNA, BRUNO, SESSION = new_id(), new_id(), new_id(), new_id()
 OWN, SHARED = Scope.user(AGENT, ANNA), Scope.agent(AGENT)

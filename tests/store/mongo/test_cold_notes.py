@@ -18,6 +18,8 @@ from tests.store.mongo.conftest import OpenMongo
 from tests.store.mongo.test_indexes import Watcher
 from tests.support.builders import make_agent, make_message, make_session
 
+pytestmark = pytest.mark.slow
+
 EVE = make_agent("eve")
 RULES = "rules-1"
 MONTH_AGO = utc_now() - timedelta(days=30)
@@ -159,7 +161,6 @@ def test_an_interrupted_first_sweep_is_resumed(
     assert sorted(quiet(mongo)) == sorted(session.id for session in sessions)
 
 
-@pytest.mark.slow
 def test_every_session_is_checked_within_a_week(mongo: MongoStore, database: Any) -> None:
     """Only this finds a restored backup with its old IDs."""
     sessions = [add(mongo) for _ in range(10)]
@@ -232,7 +233,6 @@ def test_only_the_needed_fields_of_a_session_are_read(open_mongo: OpenMongo) -> 
     assert answers.sent <= {"_id", *SESSION_FIELDS}
 
 
-@pytest.mark.slow
 def test_settled_sessions_cost_no_query_each(open_mongo: OpenMongo) -> None:
     watcher = Watcher()
     store = open_mongo(listeners=(watcher,))

@@ -43,6 +43,8 @@ from tests.support.memory import add_fact, add_reflection, applied, apply_one, f
 from tests.support.names import stable
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
 LATER = NOW + timedelta(hours=1)
 
 
@@ -96,7 +98,6 @@ def test_facts_of_the_platform_are_read_and_changed(
     assert [e.content for e in mongo.history.versions("fact", fact.id)] == ["Anna paints.", "New."]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "odd",
     [
@@ -225,7 +226,6 @@ def platform_text(agent: ObjectId, user: ObjectId, content: str, **fields: Any) 
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "version", "text"),
     [
@@ -367,7 +367,6 @@ def test_versions_after_the_greatest_of_the_platform_are_ours(
         applied(mongo, change)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("buffer", [None, {}, "missing", "text"])
 def test_odd_buffers_take_reflections(
     mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], buffer: Any
@@ -436,7 +435,6 @@ def test_groups_and_shards_are_compatible_with_the_platforms_unique_index(
 # -- the host's own documents --------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("context", [None, "missing", {}, {"last_activity": NOW}])
 def test_progress_is_written_into_any_memory_context(
     mongo: MongoStore, database: Any, context: Any
@@ -664,7 +662,6 @@ def test_names_of_collections_are_settings(open_mongo: OpenMongo) -> None:
     assert (counts["sessions"], counts["messages"], counts["users"]) == (1, 2, 0)
 
 
-@pytest.mark.slow
 def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
     """Known failure 9, and its cost: three hundred facts are not three hundred writes."""
     from tests.store.mongo.test_indexes import Watcher
@@ -686,7 +683,6 @@ def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
     assert watcher.commands < 50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cursor", ["none", "null", "old", "deleted"])
 def test_forgetting_writes_only_its_own_fields_of_a_session(
     mongo: MongoStore, database: Any, cursor: str

@@ -55,6 +55,8 @@ from tests.support.memory import add_fact, add_reflection, consolidate
 from tests.support.runtime import make_runtime
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
 
 def test_of_a_large_session_only_the_fields_of_the_model_are_read(
     mongo: MongoStore, database: Any, monkeypatch: pytest.MonkeyPatch
@@ -347,7 +349,6 @@ def as_text(database: Any) -> str:
     )
 
 
-@pytest.mark.slow
 def test_known_failure_65_a_document_that_is_too_large_is_refused_before_anything(
     mongo: MongoStore, sqlite_store: Store
 ) -> None:

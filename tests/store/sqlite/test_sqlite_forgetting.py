@@ -23,6 +23,8 @@ from tests.support.leak import EARLIER, SECRET, VECTORS, make_leak
 from tests.support.memory import add_fact, applied
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> SqliteStore:

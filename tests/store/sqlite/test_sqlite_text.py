@@ -27,6 +27,8 @@ from edenmem.text import clean
 from tests.support.builders import NOW, change_set, make_fact
 from tests.support.memory import add_fact, add_facts, applied
 
+pytestmark = pytest.mark.slow
+
 SCOPE = Scope.user(new_id(), new_id())
 OTHER = Scope.user(new_id(), new_id())
 

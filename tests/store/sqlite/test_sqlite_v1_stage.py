@@ -15,6 +15,8 @@ import pytest
 from edenmem.models.v1_documents import V1Account, V1Memory, V1Read, V1UserText
 from edenmem.store.sqlite.v1.staging import SqliteV1Stage
 
+pytestmark = pytest.mark.slow
+
 AT = datetime(2025, 8, 1, tzinfo=UTC)
 AGENT = "a" * 24
 
@@ -105,7 +107,6 @@ for line in open("/proc/self/status"):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells the most that was resident")
 @pytest.mark.parametrize(("count", "size", "most"), [(40_000, 10, 130), (120, 1_000_000, 150)])
 def test_reading_a_dump_takes_little_memory(
