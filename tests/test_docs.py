@@ -15,6 +15,7 @@ from edenmem.settings.load import load_settings
 from tests.support import readme
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", readme.MAKERS)
 def test_generated_parts_are_current(name: str) -> None:
     assert readme.made(name) == readme.MAKERS[name](), "run: python -m tests.support.readme"
@@ -30,6 +31,7 @@ def test_the_demo_fits_one_screen_and_is_the_picture() -> None:
         assert " ".join(line.split()) in shown, "run: python -m tests.support.readme"
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_browser_is_current() -> None:
     drawn, kept = readme.draw_browser(), readme.BROWSER_PICTURE.read_text("utf-8")
     assert readme.picture_text(drawn) == readme.picture_text(kept), (
@@ -56,6 +58,7 @@ def test_the_readme_links_to_every_guide() -> None:
         assert f"](edenmem/docs/{page.name})" in text, f"add {page.name} to README.md"
 
 
+@pytest.mark.slow
 def test_the_guides_build_as_a_site(tmp_path: Path) -> None:
     """Without a warning, and without anything from other hosts."""
     from mkdocs.commands.build import build

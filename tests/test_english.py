@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 BANNED = {
     r"whoever": "the person who, anyone who",
@@ -161,6 +163,7 @@ def test_british_spellings_are_found_in_names():
     assert found == ["{% for each in fact.neighbours %}"]
 
 
+@pytest.mark.slow
 def test_no_name_has_a_british_spelling():
     found = {}
     for folder in ("edenmem", "examples", "tests"):
@@ -176,6 +179,7 @@ def test_no_name_has_a_british_spelling():
     assert found == {}
 
 
+@pytest.mark.slow
 def test_no_text_uses_a_british_spelling():
     found = {
         str(path.relative_to(ROOT)): hits

@@ -434,6 +434,7 @@ _TEXT = st.text(max_size=120)
 _LINE = st.builds("{}: {}".format, st.sampled_from(["anna", "eve", "search", "安娜"]), _TEXT)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     content=_TEXT,
@@ -482,6 +483,7 @@ _PIECES = (
 _LONG = 6000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", _PIECES.split())
 def test_no_text_makes_a_rule_run_away(piece: str) -> None:
     """A part of a text that is read again for each other part never ends, even at this size."""
@@ -490,6 +492,7 @@ def test_no_text_makes_a_rule_run_away(piece: str) -> None:
     judge(Candidate(content=text, sources=(1,), quote=text), evidence)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_rule_is_linear_in_the_text() -> None:
     """A message of 16,000 braces stopped the process for 20 s."""
     for text in ("Hi " + "{" * 50_000, "[" * 50_000, "#" * 50_000, "Lorem Ipsum. " * 5_000):

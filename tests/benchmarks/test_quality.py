@@ -65,6 +65,7 @@ class TestOurOwnSet:
                 assert label in FACTS, query
                 assert query.sees(FACTS[label]), f"{query.query!r} is not shown {label}"
 
+    @pytest.mark.slow
     async def test_the_engine_agrees_on_who_sees_what(self, sqlite_store: Store) -> None:
         await labels.fill(sqlite_store, OWN.facts, None)
         read = read_queries(sqlite_store, OWN.lines())
@@ -76,6 +77,7 @@ class TestOurOwnSet:
             assert not {fact.home for fact in OWN.facts if not asked.sees(fact)} & set(query.scopes)
 
 
+@pytest.mark.slow
 async def test_the_set_with_sources_is_sound_and_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +107,7 @@ async def test_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "nan" not in text
 
 
+@pytest.mark.slow
 async def test_a_reranker_is_measured_if_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ async def browser(
         yield screen
 
 
+@pytest.mark.slow
 async def test_the_highlighted_scope_is_shown_and_a_filter_narrows_the_list(world: World) -> None:
     async with browser(world) as screen:
         assert screen.rows("scopes") == ["mira 1", " user lena 2", " user tomas 1", "otto 1"]
@@ -218,6 +219,7 @@ async def test_search_explains_each_hit_and_sees_no_other_user(world: World) -> 
         assert fact.access_count == 0  # to look is no use of a memory
 
 
+@pytest.mark.slow
 async def test_a_fact_is_edited_and_the_edit_undone(world: World) -> None:
     async with browser(world) as screen:
         await screen.open("lena")
@@ -256,6 +258,7 @@ async def test_the_browser_works_on_mongodb(open_store: Callable[[str], Store]) 
         await screen.until(lambda: any(PASTE in row for row in screen.rows()))
 
 
+@pytest.mark.slow
 async def test_an_edit_that_meets_another_writer_loses_nothing(world: World) -> None:
     async with browser(world) as screen:
         await screen.open("lena")
@@ -311,6 +314,7 @@ async def test_a_refused_text_stays_in_the_editor(world: World) -> None:
         assert screen.text().startswith("Ask Lena twice.")
 
 
+@pytest.mark.slow
 async def test_deleting_asks_and_undo_brings_back(world: World) -> None:
     async with browser(world) as screen:
         await screen.open("lena")
@@ -335,6 +339,7 @@ async def test_deleting_asks_and_undo_brings_back(world: World) -> None:
         await screen.until(lambda: len(screen.rows()) == 1)
 
 
+@pytest.mark.slow
 async def test_what_waits_is_accepted_rejected_and_edited_in_all_scopes(world: World) -> None:
     agent = Scope.agent(world.mira.id)
     held = [
@@ -407,6 +412,7 @@ async def test_why_shows_what_was_said(world: World) -> None:
         assert "--read-only" in screen.text()
 
 
+@pytest.mark.slow
 async def test_the_context_is_the_one_that_the_agent_gets(world: World) -> None:
     async with browser(world) as screen:
         await screen.open("lena")
@@ -455,6 +461,7 @@ async def test_keys_that_need_a_scope_are_dimmed_without_one(tmp_path: Path) -> 
             assert "There is no scope yet" in screen.notices()
 
 
+@pytest.mark.slow
 async def test_read_only_keys_change_nothing_and_say_so(world: World) -> None:
     settings = Settings(store=StoreSettings(read_only=True))
     async with browser(world, settings) as screen:
@@ -469,6 +476,7 @@ async def test_read_only_keys_change_nothing_and_say_so(world: World) -> None:
         await screen.until_screen(Reader)
 
 
+@pytest.mark.slow
 async def test_what_people_wrote_is_neither_markup_nor_a_control_code(world: World) -> None:
     add_fact(world.store, world.scope, HOSTILE, formed_at=NOW + timedelta(minutes=1))
     async with browser(world) as screen:
@@ -503,6 +511,7 @@ async def test_long_lists_are_read_as_they_are_scrolled_to(world: World) -> None
         assert len(set(screen.rows())) == 2 * PAGE + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (60, 24), (40, 12)])
 async def test_every_size_shows_the_list_and_the_detail(
     world: World, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
@@ -521,6 +530,7 @@ async def test_every_size_shows_the_list_and_the_detail(
         assert screen.app.query_one(Tabs).region.height == 2
 
 
+@pytest.mark.slow
 async def test_a_lost_connection_is_a_notice(world: World) -> None:
     async with browser(world) as screen:
         await screen.open("lena")

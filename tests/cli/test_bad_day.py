@@ -30,6 +30,7 @@ def spoil_hash(fact_id: str) -> None:
         file.execute("UPDATE facts SET hash = 'spoilt' WHERE id = ?", (fact_id,))
 
 
+@pytest.mark.slow
 def test_an_operators_bad_day(shop: Inside) -> None:
     """Known failure 53: history and undo, who changed what and why, diff: all were missing."""
     shop("init", "--yes").ok()

@@ -16,6 +16,8 @@ from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import LENA, MIRA, Cli
 from tests.support.builders import make_user
 
+pytestmark = pytest.mark.slow
+
 SHELLS = ("bash", "zsh", "fish")
 
 #: Names that a shell would run, expand or split, if it were handed them.

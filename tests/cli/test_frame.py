@@ -21,6 +21,7 @@ from tests.support.commands import every_command
 EVERY = dict(every_command())
 
 
+@pytest.mark.slow
 def test_every_command_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """With a sentence, an example that is understood, and a text for each option."""
     for path, command in EVERY.items():

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.conftest import LENA, MIRA, Cli, Inside, controls
 
+pytestmark = pytest.mark.slow
+
 USER = ("--agent", "mira", "--user", "lena")
 FACT = "f" * 23 + "1"
 

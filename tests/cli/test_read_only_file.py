@@ -90,6 +90,7 @@ def test_it_is_read_and_nothing_is_left_beside_it(locked: Locked, folder: int, f
     assert [path.name for path in locked.folder.iterdir()] == ["memory.db"]
 
 
+@pytest.mark.slow
 def test_a_log_that_was_left_behind_is_not_passed_over(locked: Locked) -> None:
     writer = sqlite3.connect(locked.file)
     writer.execute("UPDATE agents SET username = username")
@@ -107,6 +108,7 @@ def test_a_log_that_was_left_behind_is_not_passed_over(locked: Locked) -> None:
     assert "mira" in locked("agent", "list").ok().out
 
 
+@pytest.mark.slow
 def test_a_log_with_nothing_in_it_is_no_hindrance(locked: Locked) -> None:
     locked.file.with_name("memory.db-wal").touch()
     locked.close(0o555)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.conftest import Cli, Inside
 
+pytestmark = pytest.mark.slow
+
 FACT = "f" * 23 + "1"
 LONG = "The lantern of the whale " + "is carried by two and " * 8 + "lit at dusk."
 

@@ -54,6 +54,7 @@ async def numbers(embedder: LocalEmbedder, texts: list[str], role: Role) -> Any:
     return np.stack([np.frombuffer(vector, "<f4") for vector in embedding.vectors])
 
 
+@pytest.mark.slow
 async def test_questions_in_other_languages_find_their_facts(embedder: LocalEmbedder) -> None:
     facts = await numbers(embedder, FACTS, "passage")
     questions = await numbers(embedder, QUESTIONS, "query")

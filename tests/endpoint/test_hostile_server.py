@@ -30,6 +30,8 @@ from edenmem.rerank.endpoint import EndpointReranker
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, SearchSettings
 from tests.support.fake_openai import completion
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-test-5ecret5ecret5ecret"
 GOOD = json.dumps(completion('{"text": "x"}').body).encode()
 

@@ -23,6 +23,8 @@ from tests.support.v1_files import Database, load_into_mongo, write_dump, write_
 from tests.support.v1_plans import items_of, plan_of
 from tests.support.v1_world import EXAMPLE, memory, world
 
+pytestmark = pytest.mark.slow
+
 
 def intact() -> Database:
     """The community's memory without what is damaged, and with one document for each id."""
@@ -58,7 +60,6 @@ class TestFiles:
         assert items_of(dump) == expected
         assert items_of(dump / "eden") == expected, "the database's own folder does as well"
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("gz", [False, True], ids=["plain", "gzipped"])
     @pytest.mark.parametrize("form", ["lines", "array", "pretty"])
     @pytest.mark.parametrize("canonical", [False, True], ids=["relaxed", "canonical"])

@@ -216,6 +216,7 @@ class TestJoin:
         assert order(joined) == ["a", "b"]
         assert [cut.fact_id for cut in joined.cuts] == ["c"]
 
+    @pytest.mark.slow
     @given(st.lists(POOLS, min_size=2, max_size=3))
     def test_the_order_of_the_queries_does_not_change_the_result(self, pools: list[Pool]) -> None:
         def results(pools: list[Pool]) -> list[tuple[str, float]]:

@@ -21,6 +21,8 @@ from edenmem.settings.schema import ServerSettings
 from edenmem.store.sqlite import SqliteStore
 from tests.server.town import LENA, LENA_ON_DISCORD, Town
 
+pytestmark = pytest.mark.slow
+
 MEGABYTE = 1_000_000
 LENAS = frozenset({LENA, LENA_ON_DISCORD})
 

@@ -21,6 +21,8 @@ from tests.server.upstream import COMMENT
 from tests.support.memory import add_fact
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 def post(door: Door, body: bytes, **headers: str) -> httpx.Response:
     with httpx.Client(trust_env=False) as client:

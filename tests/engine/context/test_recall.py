@@ -195,6 +195,7 @@ async def test_a_hanging_search_does_not_block_the_reply(
     assert report.queries == ("sister",)
 
 
+@pytest.mark.slow
 async def test_usage_of_a_late_model_is_recorded(cast: Cast) -> None:
     """End to end: an endpoint that never answers, and its estimated usage in the log."""
     with FakeOpenAI() as server:

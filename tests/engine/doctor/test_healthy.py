@@ -58,6 +58,7 @@ def test_examining_changes_nothing(ward: Any) -> None:
     assert _everything(ward) == before
 
 
+@pytest.mark.slow
 def test_the_example_community_is_healthy(sqlite_store: Store) -> None:
     settings = Settings(
         embedding=EmbeddingSettings(provider="none"),

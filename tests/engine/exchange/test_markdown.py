@@ -412,6 +412,7 @@ def test_names_stay_in_the_folder_and_are_unique(sqlite_store: Store, tmp_path: 
     assert plan_edits(folder, sqlite_store, delete=True).edits == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=12), max_size=6))
 def test_names_are_safe_and_stable(labels: dict[str, str]) -> None:

@@ -21,6 +21,8 @@ from tests.support.builders import make_agent, make_user
 from tests.support.importing import facts_of as facts
 from tests.support.importing import source_of, take
 
+pytestmark = pytest.mark.slow
+
 
 def memory(number: int = 1, **fields: Any) -> dict[str, Any]:
     """Return a memory in the form of mem0's get_all."""

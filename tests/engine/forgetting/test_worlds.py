@@ -114,6 +114,7 @@ class _World:
         self._keep(above, made.id, is_hers)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(steps=_STEPS)
 def test_one_is_forgotten_and_nothing_else_changes(

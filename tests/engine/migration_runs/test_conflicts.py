@@ -28,6 +28,8 @@ from tests.support.v1_files import write_dump
 from tests.support.v1_plans import plan_of as plan_in
 from tests.support.v1_world import LENA, MIRA, TOMAS, at, memory, user_text
 
+pytestmark = pytest.mark.slow
+
 USERS, AGENTS = Scope.user(AGENT, USER), Scope.agent(AGENT)
 LORE = Scope.shard(AGENT, "lore")
 

@@ -50,6 +50,8 @@ from tests.support.builders import (
 )
 from tests.support.runtime import make_runtime
 
+pytestmark = pytest.mark.slow
+
 AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
 
 
@@ -381,7 +383,6 @@ def live_on(store: Store) -> None:
     store.changes.apply(change_set(change, added, at=NOW + timedelta(seconds=1)))
 
 
-@pytest.mark.slow
 def test_undo_and_rollback_are_equivalent(
     open_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -363,6 +363,7 @@ def _scope_ids(store: Any) -> list[int]:
         return [id for (id,) in db.execute("SELECT scope_id FROM scopes")]
 
 
+@pytest.mark.slow
 def test_erasures_backups_and_restores_raise_no_alarm(
     town: Town, open_store: Callable[[str], Store], tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_threads_may_decode_a_type_for_the_first_time_at_once() -> None:
     """FAILURES 90: beside another cold run, a cold run ended with a segmentation fault."""
     for _ in range(4):

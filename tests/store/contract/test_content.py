@@ -99,6 +99,7 @@ def test_unencodable_text_is_refused(store: Store) -> None:
     assert store.memory.fact(following.id) == following
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     first=st.text(min_size=1, max_size=40).map(clean).filter(bool),

@@ -51,6 +51,8 @@ from tests.support.stores import SECANTUS_TOO
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 #: What a store does itself; the rest is the engine's, and shown on SQLite.
 ON_BOTH = pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)

@@ -189,6 +189,7 @@ def test_a_backup_brings_the_words_along_with_the_messages(
     assert found(other, "gearbox", town.his()) == {fact.id}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO.values[0]])
 def test_an_export_takes_the_marks_of_forgotten_messages_along(
     open_store: Callable[[str], Store], kind: str

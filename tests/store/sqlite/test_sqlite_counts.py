@@ -25,6 +25,7 @@ from tests.support.memory import facts_of
 SCOPE = Scope.user(new_id(), new_id())
 
 
+@pytest.mark.slow
 def test_facts_of_one_millisecond_are_paged_without_loss(sqlite_store: SqliteStore) -> None:
     """Known failure 10: a bulk import gives thousands of facts one time."""
     facts = [make_fact(SCOPE, f"fact {n}") for n in range(1700)]
