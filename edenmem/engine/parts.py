@@ -19,7 +19,7 @@ from edenmem.errors import ConfigError
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import Backfiller
-    from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchPlan
+    from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder, SwitchPlan
     from edenmem.engine.evaluation.queries import LabeledQuery
     from edenmem.engine.evaluation.tuning import Comparison, Tuning
     from edenmem.engine.exchange.conversion import Conversion, Defaults
@@ -93,9 +93,7 @@ class Embeddings:
     """Manage the vectors of facts, and switch models."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.embeddings import choice
-        from edenmem.engine.embeddings.status import language_advice, platform_advice, vector_advice
-        from edenmem.engine.embeddings.switch import SwitchEnder, check_not_staged, switch_status
+        from edenmem.engine.embeddings import choice, status
         from edenmem.engine.search.scale import explain_scale
 
         self._runtime = runtime
@@ -105,12 +103,18 @@ class Embeddings:
         )
         self.first_destination = partial(choice.first_destination, runtime.settings, runtime.store)
         self.explain_scale = partial(explain_scale, runtime.settings, runtime.store)
-        self.advise = partial(vector_advice, runtime.store, runtime.settings)
-        self.platform_advice = partial(platform_advice, runtime)
-        self.language_advice = partial(language_advice, runtime)
-        self.switch_status = partial(switch_status, runtime.store)
-        self.check_not_staged = partial(check_not_staged, runtime.store)
-        self.ender = partial(SwitchEnder, runtime)
+        self.advise = partial(status.vector_advice, runtime.store, runtime.settings)
+        self.platform_advice = partial(status.platform_advice, runtime)
+        self.language_advice = partial(status.language_advice, runtime)
+        self.switch_status = partial(status.switch_status, runtime.store)
+        self.check_not_staged = partial(status.check_not_staged, runtime.store)
+
+    @property
+    def ender(self) -> Callable[..., SwitchEnder]:
+        """Return what makes the ending of the current switch."""
+        from edenmem.engine.embeddings.switch import SwitchEnder
+
+        return partial(SwitchEnder, self._runtime)
 
     async def load(self) -> None:
         """Load a local model now, so that the first search does not wait for it.

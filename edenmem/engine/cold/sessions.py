@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edenmem.engine.cold.runner import SessionWork, run_cold
-from edenmem.engine.formation.claims import step
 from edenmem.engine.formation.sharing import Backlogs, InForce
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.memory.formations import retry
 from edenmem.models.formation import Formation, FormationStatus, Reading
 from edenmem.models.host import Session
+
+if TYPE_CHECKING:
+    from edenmem.engine.cold.report import ColdReport
+    from edenmem.engine.cold.runner import SessionWork
 
 _STATES: tuple[tuple[FormationStatus, ...], ...] = (
     (FormationStatus.CLAIMED, FormationStatus.RECORDED),
@@ -49,9 +52,16 @@ class ColdSessions:
     """Operations on quiet sessions."""
 
     def __init__(self, runtime: Runtime, serve: Callable[[Runtime], SessionWork]) -> None:
-        self.run = partial(run_cold, runtime, serve)
         self._runtime = runtime
+        self._serve = serve
         self._formations = runtime.store.formations
+
+    @property
+    def run(self) -> partial[Coroutine[Any, Any, ColdReport]]:
+        """Process all due sessions; see `edenmem.engine.cold.runner.run_cold`."""
+        from edenmem.engine.cold.runner import run_cold  # loaded for a run alone, with its models
+
+        return partial(run_cold, self._runtime, self._serve)
 
     def sharing(self, agent_id: str | None = None, *, latest: int = 100) -> SharingReport:
         """Return the former in force, and irregular readings in the latest sessions."""
@@ -101,6 +111,8 @@ class ColdSessions:
 
     def retry(self, formation: Formation, *, dry_run: bool = False) -> RetryReport:
         """Schedule a failed range for the next run, with a new count of attempts."""
+        from edenmem.engine.formation.claims import step  # as `run`
+
         why_not, now = None, self._runtime.clock()
         if formation.status is not FormationStatus.FAILED:
             why_not = f"status is {formation.status}, not failed"

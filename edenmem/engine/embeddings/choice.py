@@ -9,7 +9,6 @@ an empty store takes the local model.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from edenmem.engine.factory import (
     names_local_model,
     open_embedder,
 )
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.embedding_scale import LOCAL_MODELS
 
@@ -197,7 +197,7 @@ class DeferredEmbedder:
 
     async def embed(self, texts: Sequence[str], *, role: Role) -> Embedding:
         """See the protocol."""
-        embedder = await asyncio.to_thread(self._embedder)
+        embedder = await in_thread(self._embedder)
         return await embedder.embed(texts, role=role)
 
     async def close(self) -> None:

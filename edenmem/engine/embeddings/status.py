@@ -15,7 +15,7 @@ from edenmem.models.backup import RecordKind
 from edenmem.models.embedding_scale import ENGLISH_ONLY, LOCAL_MODELS
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.switch import check_in_force
+from edenmem.models.switch import VectorSwitch, check_in_force
 from edenmem.settings.installation import install_hint
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -265,3 +265,29 @@ def language_advice(runtime: Runtime) -> str:
     """Return the notice for the configured model and the command to fix it, or ""."""
     notice = language_notice(runtime.store, runtime.embedder.model) if runtime.embedder else ""
     return f"{notice}; {multilingual_hint()}" if notice else ""
+
+
+def switch_status(store: Store) -> tuple[VectorSwitch, VectorStatus] | None:
+    """Return the current switch, with counts of facts by vectors of the new model.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    switch = store.switches.vector_switch()
+    if switch is None:
+        return None
+    return switch, vector_status(store, switch.model, dimensions=switch.dimensions)
+
+
+def check_not_staged(store: Store, model: str) -> None:
+    """Check that no switch to this model is being prepared: a backfill would only stage vectors.
+
+    Raises:
+        ConflictError: a switch to this model is being prepared.
+    """
+    under_way = store.switches.vector_switch()
+    if under_way is not None and under_way.phase == "filling" and under_way.model == model:
+        raise ConflictError(
+            f"a switch to {model!r} is being prepared; {under_way.previous!r} is still in force",
+            hint="continue the switch with 'edenmem embed use'",
+        )

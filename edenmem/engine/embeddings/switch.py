@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, BackfillReport
-from edenmem.engine.embeddings.status import VectorStatus, demand_own_database, vector_status
+from edenmem.engine.embeddings.status import demand_own_database, vector_status
 from edenmem.engine.indexes.manager import Clock, Sleep, poll, wait_for_indexes
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
@@ -25,7 +25,6 @@ from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.statistics import sum_by_model
 from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 
 #: Maximum number of passes; each embeds the facts changed during the previous one.
 _PASSES = 20
@@ -246,32 +245,6 @@ class SwitchEnding(msgspec.Struct, frozen=True, kw_only=True):
     in_force: str
     facts: int = 0
     stale: int = 0
-
-
-def switch_status(store: Store) -> tuple[VectorSwitch, VectorStatus] | None:
-    """Return the current switch, with counts of facts by vectors of the new model.
-
-    Raises:
-        StoreError: the database cannot be used.
-    """
-    switch = store.switches.vector_switch()
-    if switch is None:
-        return None
-    return switch, vector_status(store, switch.model, dimensions=switch.dimensions)
-
-
-def check_not_staged(store: Store, model: str) -> None:
-    """Check that no switch to this model is being prepared: a backfill would only stage vectors.
-
-    Raises:
-        ConflictError: a switch to this model is being prepared.
-    """
-    under_way = store.switches.vector_switch()
-    if under_way is not None and under_way.phase == "filling" and under_way.model == model:
-        raise ConflictError(
-            f"a switch to {model!r} is being prepared; {under_way.previous!r} is still in force",
-            hint="continue the switch with 'edenmem embed use'",
-        )
 
 
 def check_model_name(settings: Settings, model: str) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from edenmem.acceptance.form import find_junk
 from edenmem.models.formation import Trigger
 from edenmem.models.host import Message
 from edenmem.settings.schema import FormationSettings
@@ -64,6 +63,8 @@ def measure(messages: Iterable[Message], agent_id: str, settings: FormationSetti
     People's words weigh most, another agent's as ``other``, this agent's least, and tool calls and
     results as ``tool``. Tool output that is cut is not counted.
     """
+    from edenmem.acceptance.form import find_junk  # its patterns are loaded for messages alone
+
     count, weighted, has_statement = 0, 0.0, False
     for message in messages:
         if not is_readable(message):

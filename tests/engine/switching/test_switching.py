@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from edenmem.embed.protocol import Embedding, Role
+from edenmem.engine.embeddings.status import switch_status
 from edenmem.engine.embeddings.switch import (
     ModelSwitcher,
     SwitchEnder,
     count_missing,
-    switch_status,
 )
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import (
