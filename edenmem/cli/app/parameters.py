@@ -1,6 +1,6 @@
 """Conversion of command-line values, without a validation library.
 
-Typer converts with pydantic, whose import takes as long as Typer's own. Strings, integers,
+Typer converts with pydantic, whose import takes as long as Typer's own. Strings, numbers,
 choices and lists are converted here, with errors that name the option and its values.
 """
 
@@ -127,23 +127,27 @@ def _convert(parameter: Any, value: Any) -> Any:
     return None if value is None else _one(parameter, kind, value)
 
 
+#: Type of a number → its name in messages.
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+
+
 def _one(parameter: Any, kind: Any, value: Any) -> Any:
     if isinstance(value, kind):  # a default or a flag
         converted = value
     elif issubclass(kind, Enum):
         converted = _choice(parameter, kind, value)
-    elif kind is int:
+    elif kind in _NUMBERS:
         try:
-            converted = int(value)
+            converted = kind(value)
         except ValueError:
-            raise _wrong(parameter, value, "a whole number") from None
+            raise _wrong(parameter, value, _NUMBERS[kind]) from None
     else:
         raise TypeError(f"{_name(parameter)}: no conversion to {kind!r}")
-    if kind is int:
+    if kind in _NUMBERS:
         low, high = parameter.min, parameter.max
-        if (low is not None and converted < low) or (high is not None and converted > high):
+        if (low is not None and converted < low) or (high is not None and not converted <= high):
             bounds = f"at least {low}" if high is None else f"from {low} to {high}"
-            raise _wrong(parameter, converted, f"a whole number, {bounds}")
+            raise _wrong(parameter, converted, f"{_NUMBERS[kind]}, {bounds}")
     return converted
 
 
