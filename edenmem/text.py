@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 
@@ -328,6 +328,23 @@ def cell(value: object) -> str:
 def in_full(value: object) -> str:
     """Format a value as `cell`, with times absolute and relative."""
     return f"{iso(value)} ({ago(value)})" if isinstance(value, datetime) else cell(value)
+
+
+def figures(said: object) -> str:
+    """Format numbers with their names on one line."""
+    match said:
+        case Mapping():
+            return ", ".join(
+                f"{name} ({figures(value)})"
+                if isinstance(value, Mapping)
+                else f"{name} {figures(value)}"
+                for name, value in said.items()
+                if value is not None
+            )
+        case list() | tuple():
+            return " ".join(map(figures, said))
+        case _:
+            return cell(said)
 
 
 # -- XML -----------------------------------------------------------------------------------------

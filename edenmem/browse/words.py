@@ -17,6 +17,7 @@ from edenmem.engine.history.descriptions import (
     Section,
     action_words,
     document_lines,
+    memory_fields,
     summarize_entry,
     version_title,
 )
@@ -27,9 +28,9 @@ from edenmem.models.memory import UNCONFIRMED, Consolidation, Fact, Reflection, 
 from edenmem.models.scope import ScopeKind
 from edenmem.text import (
     ago,
-    cell,
     cut_line,
     display_width,
+    figures,
     in_full,
     many,
     one_line,
@@ -162,40 +163,15 @@ def _row(at: datetime | None, text: str, *marks: str) -> Content:
 def detail(item: object) -> Content:
     """Return the details of an item."""
     match item:
-        case Fact():
-            about = [
-                ("fact", item.id),
-                ("said", item.said_at),
-                ("formed", item.formed_at),
-                ("corrected", item.updated_at),
-                ("version", item.version),
-                ("private", item.private),
-                ("quote", _quoted(item.quote)),
-                (UNCONFIRMED, item.unconfirmed),
-                ("key", item.key),
-                ("tags", item.tags),
-                ("metadata", [f"{name}={text}" for name, text in item.metadata.items()]),
-                ("expires", item.expires_at),
-                ("accessed", many(item.access_count, "time") if item.access_count else ""),
-            ]
-        case Reflection():
-            state = item.absorbed_at or True if item.absorbed else "no, pending"
-            about = [
-                ("reflection", item.id),
-                ("said", item.said_at),
-                ("formed", item.formed_at),
-                ("in the text", state),
-                ("version", item.version),
-                ("private", item.private),
-                (UNCONFIRMED, item.unconfirmed),
-            ]
+        case Fact() | Reflection():
+            about = [("id", item.id), *memory_fields(item)]
         case ReviewItem():
             about = [
                 (item.kind, item.id),
                 (item.state, item.held_at),
                 ("said", item.said_at),
                 ("private", item.private),
-                ("quote", _quoted(item.quote)),
+                ("quote", item.quote),
                 ("doubt", item.reasons),
             ]
         case MemoryHit():
@@ -204,9 +180,7 @@ def detail(item: object) -> Content:
         case SearchHit():
             stages = [(stage, _stage(said)) for stage, said in item.explain.items()]
             fact = item.fact
-            quote = ("quote", _quoted(fact.quote))
-            about = [*stages, quote, (UNCONFIRMED, fact.unconfirmed), ("fact", fact.id)]
-            return _about(fact.content, about)
+            return _about(fact.content, [*stages, ("id", fact.id), *memory_fields(fact)])
         case TextVersion():
             heading = Content.styled(line(version_title(item.version)), _BOLD)
             return Content("\n\n").join([heading, diff(item.before, item.version.content)])
@@ -226,21 +200,9 @@ def detail(item: object) -> Content:
     return _about(item.content, about)
 
 
-def _quoted(quote: str) -> str:
-    return f"“{quote}”" if quote else ""
-
-
 def _stage(said: Mapping[str, Any]) -> str:
     """Format the figures of a stage, without that a hit passed."""
-    return _figures({name: each for name, each in said.items() if (name, each) != ("passed", True)})
-
-
-def _figures(said: object) -> str:
-    """Format figures on one line."""
-    if not isinstance(said, Mapping):
-        return cell(said)
-    parts = ((name, _figures(value)) for name, value in said.items() if value is not None)
-    return ", ".join(f"{name} {value}" for name, value in parts)
+    return figures({name: each for name, each in said.items() if (name, each) != ("passed", True)})
 
 
 def text_detail(text: Consolidation | None) -> Content:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
+
+from msgspec.json import encode
 
 from edenmem.engine.history.reader import FactWhy, Source, TextWhy
-from edenmem.models.changes import AuditEntry, Change, HistoryEntry
+from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.formation import Decision, FormationStatus
-from edenmem.models.memory import UNCONFIRMED, Reflection
+from edenmem.models.memory import UNCONFIRMED, Fact, Reflection
 from edenmem.text import ago, iso, many, one_line
 
 
@@ -39,15 +41,6 @@ class Section(NamedTuple):
 
 
 # -- the log -------------------------------------------------------------------------------------
-
-
-#: Kinds of change in the log: those of change sets, of tokens, and of forgetting.
-ACTIONS = (
-    *(str(change.__struct_config__.tag) for change in get_args(Change)),
-    "add_token",
-    "remove_token",
-    "forget",
-)
 
 
 #: First word of an undoing action → that of the undone one, if it differs.
@@ -104,7 +97,42 @@ def _value(name: str, value: Any) -> str:
     return str(value)
 
 
-# -- facts ---------------------------------------------------------------------------------------
+# -- facts and reflections -----------------------------------------------------------------------
+
+
+def memory_fields(item: Fact | Reflection) -> list[tuple[str, object]]:
+    """Return the labeled fields of a fact or reflection, besides its ID, scope and text."""
+    common: list[tuple[str, object]] = [
+        ("said", item.said_at),
+        ("formed", item.formed_at),
+        ("updated", item.updated_at),
+        ("version", item.version),
+        ("private", item.private),
+    ]
+    sources = [("session", item.session_id), ("messages", item.source_message_ids)]
+    if isinstance(item, Reflection):
+        return [
+            *common,
+            *sources,
+            ("state", "absorbed" if item.absorbed else "pending"),
+            ("absorbed", item.absorbed_at),
+            ("derived from", item.propagated_from),
+        ]
+    return [
+        *common,
+        ("quote", item.quote or None),
+        ("unconfirmed", item.unconfirmed or None),
+        ("key", item.key),
+        ("tags", item.tags),
+        ("metadata", [f"{name}={text}" for name, text in item.metadata.items()]),
+        ("expires", item.expires_at),
+        ("value", encode(item.value).decode() if item.value is not None else None),
+        *sources,
+        ("retrieved", many(item.access_count, "time") if item.access_count else None),
+        ("last retrieved", item.last_accessed_at),
+        ("vector model", item.embedding_model or "none yet"),
+        ("before", item.previous_content),
+    ]
 
 
 def describe_rejection(decision: Decision) -> str:

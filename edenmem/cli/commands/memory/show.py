@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
-from msgspec.json import encode
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
@@ -24,6 +23,7 @@ from edenmem.engine.history.descriptions import (
     Section,
     fact_fields,
     fact_sections,
+    memory_fields,
     senders_of,
     text_sections,
 )
@@ -151,31 +151,9 @@ def _show_fact(run: Invocation, fact_id: str, vectors: bool) -> None:
     fact = run.service.memory.find_fact(fact_id)
     if vectors:
         fact = run.service.memory.fact(fact.id, with_vector=True) or fact
-    retrieved = {0: None, 1: "once"}.get(fact.access_count, f"{fact.access_count:,} times")
     run.out.record(
         fact,
-        [
-            ("id", fact.id),
-            *place_fields(run, fact.home),
-            ("said", fact.said_at),
-            ("formed", fact.formed_at),
-            ("updated", fact.updated_at),
-            ("version", fact.version),
-            ("private", fact.private),
-            ("quote", fact.quote or None),
-            ("unconfirmed", fact.unconfirmed or None),
-            ("key", fact.key),
-            ("tags", fact.tags),
-            ("metadata", [f"{name}={text}" for name, text in fact.metadata.items()]),
-            ("expires", fact.expires_at),
-            ("value", encode(fact.value).decode() if fact.value is not None else None),
-            ("session", fact.session_id),
-            ("messages", fact.source_message_ids),
-            ("retrieved", retrieved),
-            ("last retrieved", fact.last_accessed_at),
-            ("vector model", fact.embedding_model or "none yet"),
-            ("before", fact.previous_content),
-        ],
+        [("id", fact.id), *place_fields(run, fact.home), *memory_fields(fact)],
         text=fact.content,
         data=lambda one: to_data(one, vectors=vectors),
     )
@@ -185,20 +163,7 @@ def _show_reflection(run: Invocation, reflection_id: str) -> None:
     reflection = run.resolver.reflection(reflection_id)
     run.out.record(
         reflection,
-        [
-            ("id", reflection.id),
-            *place_fields(run, reflection.home),
-            ("said", reflection.said_at),
-            ("formed", reflection.formed_at),
-            ("updated", reflection.updated_at),
-            ("version", reflection.version),
-            ("private", reflection.private),
-            ("session", reflection.session_id),
-            ("messages", reflection.source_message_ids),
-            ("state", "absorbed" if reflection.absorbed else "pending"),
-            ("absorbed", reflection.absorbed_at),
-            ("derived from", reflection.propagated_from),
-        ],
+        [("id", reflection.id), *place_fields(run, reflection.home), *memory_fields(reflection)],
         text=reflection.content,
     )
 

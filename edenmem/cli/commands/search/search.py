@@ -28,7 +28,7 @@ from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.text import ago, cell, one_line
+from edenmem.text import ago, figures, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.search.why_not import ListPlace, WhyNot
@@ -94,9 +94,6 @@ def search(
     mmr: Annotated[
         bool | None, typer.Option("--mmr/--no-mmr", help="Prefer diverse facts (MMR).")
     ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Compare all vectors, without a quantized first pass.")
-    ] = False,
     vectors: options.Vectors = False,
     why_not: Annotated[
         str | None,
@@ -133,7 +130,6 @@ def search(
         "--rerank": rerank,
         "--recency": recency,
         "--mmr": mmr,
-        "--exact": exact or None,
         "--tag": tags,
         "--key": key,
         **alone,
@@ -187,7 +183,6 @@ def search(
         "rerank": rerank,
         "recency": recency,
         "mmr": mmr,
-        "exact": exact,
     }
     if why_not is not None:
         fact_id = run.resolver.fact(why_not).id
@@ -390,7 +385,7 @@ def _is_long(said: Mapping[str, Any]) -> bool:
 
 def _sum(said: Mapping[str, Any]) -> str:
     parts = said.get("parts", {})
-    return " + ".join(f"{name} {_figures(value)}" for name, value in parts.items())
+    return " + ".join(f"{name} {figures(value)}" for name, value in parts.items())
 
 
 def _rest(row: tuple[str, Mapping[str, Any]]) -> str:
@@ -401,7 +396,7 @@ def _rest(row: tuple[str, Mapping[str, Any]]) -> str:
         "below the threshold" if said.get("passed") is False and said.get("threshold") else "",
         "scored afterwards" if rest.pop("completed", False) else "",
         "" if _is_long(said) else _sum(said),
-        _figures(rest),
+        figures(rest),
     )
     return ", ".join(filter(None, parts))
 
@@ -414,23 +409,6 @@ _STAGES: list[Column[tuple[str, Mapping[str, Any]]]] = [
     Column("normalized", lambda row: row[1].get("normalized"), "number"),
     Column("details", _rest, "text"),
 ]
-
-
-def _figures(said: object) -> str:
-    """Format figures on one line."""
-    match said:
-        case Mapping():
-            return ", ".join(
-                f"{name} ({_figures(value)})"
-                if isinstance(value, Mapping)
-                else f"{name} {_figures(value)}"
-                for name, value in said.items()
-                if value is not None
-            )
-        case list() | tuple():
-            return " ".join(map(_figures, said))
-        case _:
-            return cell(said)
 
 
 # -- why not -------------------------------------------------------------------------------------
