@@ -122,7 +122,7 @@ def test_a_model_that_finds_less_is_not_switched_to_unless_it_is_said(
     early = cli(*ASK, *embedding(endpoint, NEW))
     assert (early.code, "are incomplete" in early.err) == (5, True)
     asked = len(endpoint.requests)
-    (report,) = cli(*command, "--force", "--format", "json").ok().rows
+    (report,) = cli(*command, "--max-loss", "1", "--format", "json").ok().rows
     assert (report["in_force"], report["comparison"]["loss"]) == (NEW, 1.0)
     assert report["filled"]["embedded"] == 0
     assert len(endpoint.requests) == asked + 2  # the query, by each model

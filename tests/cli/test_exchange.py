@@ -31,7 +31,7 @@ def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_pa
 
     searched = ("search", "Lisbon", "tea", "--agent", "mira", "--user", "lena", "--no-track")
     assert cli.json(*searched) == other.json(*searched)
-    context = ("context", "--agent", "mira", "--session", VISIT)
+    context = ("context", VISIT, "--agent", "mira")
     assert cli(*context).ok().out == other(*context).ok().out
     again = other("import", "backup.jsonl.gz").ok()
     assert "added" not in again.out

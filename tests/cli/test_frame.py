@@ -89,12 +89,12 @@ def test_the_first_screen_names_every_command_in_24_lines(shared_cli: Cli) -> No
     shown = shared_cli().ok().out.splitlines()
     assert len(shown) < 24
     assert max(map(len, shown)) <= 80
-    named = {line[start : start + 14].strip() for line in shown[1:-1] for start in (2, 42)}
+    named = {line[start : start + 14].strip() for line in shown[1:] for start in (2, 42)}
     assert named >= COMMANDS.keys()
 
 
 def test_the_commands_are_at_most_as_many_as_are_decided() -> None:
-    assert len(EVERY) <= 79
+    assert len(EVERY) <= 81
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--quiet", "--version"]])
@@ -174,7 +174,6 @@ def test_errors_of_the_parser_have_our_form(line: list[str], message: str, insid
         (["fact", "list", "--format", "xml"], "one of table, json, jsonl, csv, markdown"),
         (["fact", "list", "--scope", "planet"], "one of agent, shard, group, user, session"),
         (["fact", "list", "--scope", "usr"], "did you mean 'user'?"),
-        (["log", "--action", "revise_fct"], "did you mean 'revise_fact'"),
         (["search", "x", "--agent", "mira", "--in", "fact"], "did you mean 'facts'?"),
         (
             ["search", "x", "--agent", "mira", "--recipe", "convx"],
@@ -193,7 +192,7 @@ def test_errors_of_the_parser_have_our_form(line: list[str], message: str, insid
         (["fact", "list"], "--agent is missing\n  hint: one of: mira, otto"),
         (
             ["context"],
-            "SESSION or --session is missing\n  hint: see 'edenmem context --help'",
+            "SESSION is missing\n  hint: see 'edenmem context --help'",
         ),
         (["undo"], "ENTRY, --run or --last is missing\n  hint: list entries: edenmem log"),
         (["undo", "1", "--run", "2"], "ENTRY, --run and --last exclude each other"),
@@ -203,7 +202,10 @@ def test_errors_of_the_parser_have_our_form(line: list[str], message: str, insid
         (["export"], "FILE is missing\n  hint: see 'edenmem export --help'"),
         (["fact", "add", "--agent", "mira"], "TEXT, --content or --file is missing\n  hint: see "),
         (["mcp", "config"], "CLIENT is missing\n  hint: one of: claude"),
-        (["form"], "SESSION, --due or --agent is missing\n  hint: see 'edenmem form --help'"),
+        (
+            ["form"],
+            "SESSION, --due, --idle or --agent is missing\n  hint: see 'edenmem form --help'",
+        ),
         (["fact", "list", "--since", "yesterdayish"], "2025-03-01T14:30"),
         (["fact", "list", "--since", "1d", "--until", "2d"], "--since must be before --until"),
         (["fact", "list", "--set", "search.top_k"], "KEY=VALUE"),

@@ -89,7 +89,6 @@ def test_files_in_use_are_never_overwritten(cli: Cli) -> None:
             ("export", name, "--force"),
             ("stats", "--html", name, "--force"),
             ("--force", "--version", "-o", name),
-            ("migrate", "v1", "--from", "dump", "--report", name, "--force"),
             ("forget", "--user", "lena", "--receipt", name, "--yes", "--force"),
         ):
             refused = cli(*command)

@@ -99,7 +99,7 @@ def test_with_a_user_their_facts_are_seen_and_no_other_agents(inside: Inside) ->
         (("fact", "add", "--agent", "mira"), "--content"),
         (("fact", "edit", "f" * 23 + "1"), "--content"),
         (("delete", "f" * 23 + "1"), "--yes"),
-        (("context",), "--session"),
+        (("context",), "SESSION"),
         (("restore", "mira/user:lena"), "--version"),
     ],
 )
@@ -169,11 +169,9 @@ def test_a_limit_beyond_all_numbers_is_no_limit(inside: Inside, listed: str) -> 
     assert inside.json(listed, "list", "--limit", "9999999999999999999") == rows
 
 
-def test_reflections_are_listed_by_words_and_time(inside: Inside) -> None:
+def test_reflections_are_listed_by_time(inside: Inside) -> None:
     listed = ("reflection", "list", "--agent", "mira", "--scope", "agent")
-    (found,) = inside.json(*listed, "--grep", "ANSWERS ARE")
-    assert found["content"] == "Answers are short."
-    assert inside.json(*listed, "--grep", "nothing like it") == []
+    assert "Answers are short." in [each["content"] for each in inside.json(*listed)]
     assert inside.json(*listed, "--until", "2001-01-01") == []
 
 

@@ -126,14 +126,14 @@ def demo_output(*, color: bool = False) -> str:
     """Return the output of ``edenmem demo`` at 80 columns, with simple IDs and folder."""
     with tempfile.TemporaryDirectory() as folder:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("EDENMEM_", "OPENAI_"))}
-        command = [sys.executable, "-m", "edenmem", "demo", "--folder", f"{folder}/demo"]
-        environment = clean | {"COLUMNS": "80", "HOME": folder}
+        command = [sys.executable, "-m", "edenmem", "demo"]
+        environment = clean | {"COLUMNS": "80", "HOME": folder, "TMPDIR": folder}
         if color:
             environment["FORCE_COLOR"] = "1"
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, cwd=folder, env=environment
         )
-        printed = done.stdout.replace(f"{folder}/demo", "/tmp/edenmem-demo-1x2y3z")
+        printed = re.sub(rf"{folder}/edenmem-demo-\w+", "/tmp/edenmem-demo-1x2y3z", done.stdout)
     return re.sub(r"\b[0-9a-f]{24}\b", _plain_id(), printed)
 
 

@@ -84,9 +84,6 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would happen, without changing anything.")
 ]
-Concurrency = Annotated[
-    int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Concurrent batches.")
-]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Reason, stored in the log entry.")
 ]
@@ -121,11 +118,9 @@ AllowLong = Annotated[bool, typer.Option("--allow-long", help="Allow text over t
 Wait = Annotated[
     bool,
     typer.Option(
-        "--wait/--no-wait", help="Wait until search finds the fact (Atlas indexes with a delay)."
+        "--wait/--no-wait",
+        help="Wait up to a minute until search finds the fact (Atlas indexes with a delay).",
     ),
-]
-WaitTimeout = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="Maximum duration of --wait.")
 ]
 Hex = Annotated[
     str | None, typer.Option("--id", metavar="HEX", help="ID, 24 hex digits.  [default: a new one]")

@@ -152,12 +152,12 @@ class Root(Group):
 def _overview() -> list[str]:
     """Return all commands in two columns, for a screen of 80 by 24."""
     cells = [f"  {entry.name:<14}{entry.help}" for entry in COMMANDS.values()]
+    cells.append(f"  {'--help':<14}options of every command")
     half = (len(cells) + 1) // 2
     rows = itertools.zip_longest(cells[:half], cells[half:], fillvalue="")
     return [
         "usage: edenmem COMMAND … (long-term memory for AI agents, in SQLite or MongoDB)",
         *(f"{left:<40}{right}".rstrip() for left, right in rows),
-        "Try 'edenmem demo', 'edenmem help COMMAND'; options: 'edenmem --help'.",
     ]
 
 

@@ -48,28 +48,6 @@ def lines_of(file: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def open_report(
-    file: str | None, *, force: bool, in_use: Callable[[], Iterable[Path]]
-) -> Iterator[Callable[[str], None]]:
-    """Open the file of a report before the work, and yield a function that writes it.
-
-    Without a file, the function does nothing. The arguments and errors are those of
-    `redirect_output`.
-    """
-    if file is None:
-        yield lambda text: None
-        return
-    from edenmem.engine.exchange.files import open_for_writing
-
-    with open_for_writing(file, compress=False, force=force, in_use=in_use) as raw:
-
-        def write(text: str) -> None:
-            raw.write(f"{text}\n".encode())
-
-        yield write
-
-
-@contextlib.contextmanager
 def redirect_output(
     file: str | None, *, force: bool, in_use: Callable[[], Iterable[Path]]
 ) -> Iterator[None]:

@@ -179,17 +179,6 @@ class Output:
         self.line(to_json(data(row), indent=indent))
         return True
 
-    def report(
-        self,
-        rows: Iterable[T],
-        show: Callable[[], None],
-        *,
-        data: Callable[[T], dict[str, Any]] = to_data,
-    ) -> None:
-        """Print a report: the data of each row in data formats, otherwise call ``show``."""
-        if not self.data(rows, data):
-            show()
-
     def _stream(self, items: Iterable[dict[str, Any]], header: Sequence[str]) -> None:
         if self.format is OutputFormat.CSV:
             self._csv(items, header)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -25,7 +24,7 @@ from edenmem.engine.scopes.visibility import human_senders, reader_scopes
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import is_id
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.told import Note
@@ -254,28 +253,6 @@ class MemoryReader:
         if filter.expired_at is None:
             filter = msgspec.structs.replace(filter, live_at=filter.live_at or self._clock())
         return self._store.memory.facts(filter, limit=limit, with_vectors=with_vectors)
-
-    def find_reflections(
-        self,
-        scopes: Sequence[Scope],
-        *,
-        absorbed: bool | None = None,
-        containing: str = "",
-        since: datetime | None = None,
-        before: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[Reflection]:
-        """Return reflections that contain a text, ignoring case, newest first.
-
-        See `Memory.reflections` for the other arguments.
-        """
-        if not containing:
-            return self.reflections(
-                scopes, absorbed=absorbed, since=since, before=before, limit=limit
-            )
-        wanted = containing.casefold()
-        found = self.reflections(scopes, absorbed=absorbed, since=since, before=before)
-        return islice((each for each in found if wanted in each.content.casefold()), limit)
 
     def find_fact(self, text: str) -> Fact:
         """Return the fact with this ID or ID prefix.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +53,7 @@ def export(
         str | None,
         typer.Argument(
             metavar="FILE",
-            help="File, folder for Markdown, or - for stdout.",
+            help="File (.gz: compressed), folder for Markdown, or - for stdout.",
             show_default=False,
         ),
     ] = None,
@@ -66,9 +67,6 @@ def export(
     type_: Types = None,
     since: options.Since = None,
     vectors: _Vectors = True,
-    compress: Annotated[
-        bool, typer.Option("--gzip", help="Compress the file (implied by a .gz name).")
-    ] = False,
     salvage: Annotated[
         bool,
         typer.Option("--salvage", help="Export what can be read of a damaged SQLite file."),
@@ -121,14 +119,15 @@ def export(
     if is_folder:
         _export_folder(run, request, target, force=force)
         return
-    from edenmem.engine.exchange.files import open_compressor, open_for_writing
+    from edenmem.engine.exchange.files import open_for_writing
 
-    compress = compress or target.endswith(".gz")
-    if target == "-":
-        sink = open_compressor(sys.stdout.buffer, compress)
-    else:
-        sink = open_for_writing(target, compress=compress, force=force, in_use=run.files_in_use)
-    with show_progress(run.out) as progress, sink as file:
+    is_gzip, in_use = target.endswith(".gz"), run.files_in_use
+    with (
+        show_progress(run.out) as progress,
+        nullcontext(sys.stdout.buffer)
+        if target == "-"
+        else open_for_writing(target, compress=is_gzip, force=force, in_use=in_use) as file,
+    ):
         write = exchange.salvage if salvage else exchange.write
         if to:
             write = partial(exchange.write_for, system=to)

@@ -11,7 +11,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.commands.data import migrate_ledger as ledger
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import (
@@ -23,14 +23,8 @@ from edenmem.cli.commands.data.v1_source import (
     interrupted_by_sigterm,
     open_plan,
 )
-from edenmem.cli.terminal.data import to_data, to_json
-from edenmem.cli.terminal.files import open_report
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.prompts import confirm
-from edenmem.errors import (
-    ExitCode,
-    StoreError,
-)
+from edenmem.errors import StoreError
 from edenmem.text import many
 
 if TYPE_CHECKING:
@@ -99,14 +93,6 @@ def v1(
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, max=10_000, metavar="N", help="Items per batch.")
     ] = 500,
-    report: Annotated[
-        str | None,
-        typer.Option(
-            "--report",
-            metavar="FILE",
-            help="Also write the report to a file as JSON; --force overwrites it.",
-        ),
-    ] = None,
     database: Database = None,
     files: Files = None,
     allow_incomplete: AllowIncomplete = False,
@@ -121,14 +107,13 @@ def v1(
     \b
     edenmem migrate v1 --from dump/eden --dry-run
     edenmem migrate v1 --from mongodb://old-host/eden --agent mira --yes
-    edenmem migrate v1 --from dump/eden --shards keep --no-embed --report run.json
+    edenmem migrate v1 --from dump/eden --shards keep --json -o run.json
     """
     run = invocation(ctx)
     if not dry_run:
         run.must_write("migrate v1")
     import msgspec
 
-    from edenmem.engine.exchange.files import check_target
     from edenmem.engine.migration.reports import RunOptions
 
     chosen = RunOptions(
@@ -145,8 +130,6 @@ def v1(
         batch_size=batch_size,
         accept_incomplete=allow_incomplete,
     )
-    if report is not None:
-        check_target(report, force=run.overwrite, in_use=run.files_in_use)
     if not dry_run and not run.service.setup.is_made:
         raise StoreError("the store does not exist yet", hint="create it with 'edenmem init'")
     with interrupted_by_sigterm(), open_plan(run, source, chosen.v1) as plan:
@@ -155,21 +138,16 @@ def v1(
         if dry_run or not yes:
             planned = _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
-            if planned.problems_by_kind.get("name_taken") or (
-                planned.incomplete and not allow_incomplete
-            ):
-                raise typer.Exit(ExitCode.SOME_FAILED)
+            end_if(
+                planned.problems_by_kind.get("name_taken")
+                or (planned.incomplete and not allow_incomplete)
+            )
             return
         documents = many(sum(plan.about.totals.values()), "document")
-        if not confirm(f"Migrate {documents} into {run.service.setup.location}?", yes=yes):
-            run.out.note("nothing was changed")
-            return
-        with open_report(report, force=run.overwrite, in_use=run.files_in_use) as write:
-            made = _migrate(run, plan, chosen)
-            write(to_json(to_data(made), indent=2))
+        run.confirm(f"Migrate {documents} into {run.service.setup.location}?", yes=yes)
+        made = _migrate(run, plan, chosen)
     views.print_report(run, made)
-    if _has_failed(made):
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    end_if(_has_failed(made))
 
 
 def _has_failed(made: MigrationReport) -> bool:

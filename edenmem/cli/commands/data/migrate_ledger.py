@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import (
     AllowIncomplete,
@@ -22,8 +21,6 @@ from edenmem.cli.commands.data.v1_source import (
 from edenmem.cli.commands.memory.undo import undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.prompts import confirm
-from edenmem.errors import ExitCode
 from edenmem.text import many
 
 if TYPE_CHECKING:
@@ -54,21 +51,10 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
         return
     run.must_write("migrate up")
     taken, made = run.service.migrations.step_up()
-    _print_steps(run, taken, "applied", "the schema is up to date", also=made)
-
-
-def _print_steps(
-    run: Invocation, names: Sequence[str], verb: str, nothing: str, *, also: Sequence[str] = ()
-) -> None:
-    def show() -> None:
-        for name in names:
-            run.out.line(f"{verb} {name}")
-        if not names:
-            run.out.line(nothing)
-        for made in also:
-            run.out.safe(f"  created {made}")
-
-    run.out.report([{"steps": list(names), "made": list(also)}], show, data=dict)
+    if run.out.data([{"steps": list(taken), "made": list(made)}], dict):
+        return
+    applied = [f"applied {name}" for name in taken] or ["the schema is up to date"]
+    run.out.safe("\n".join([*applied, *(f"  created {each}" for each in made)]))
 
 
 def status(
@@ -91,17 +77,15 @@ def status(
     schema = run.service.migrations.schema()
     pending = [step for step in schema if step.applied_at is None]
     runs = [] if pending else run.service.migrations.runs()
-
-    def show() -> None:
-        run.out.listing(schema, views.STEPS)
-        if pending:
-            run.out.note(f"{many(len(pending), 'migration')} pending: run 'edenmem migrate up'")
-            return
-        run.out.line()
-        run.out.listing(runs, views.RUNS, empty="no runs of 'migrate v1'")
-
     data = {"schema": list(map(to_data, schema)), "runs": list(map(to_data, runs))}
-    run.out.report([data], show, data=dict)
+    if run.out.data([data], dict):
+        return
+    run.out.listing(schema, views.STEPS)
+    if pending:
+        run.out.note(f"{many(len(pending), 'migration')} pending: run 'edenmem migrate up'")
+        return
+    run.out.line()
+    run.out.listing(runs, views.RUNS, empty="no runs of 'migrate v1'")
 
 
 def verify(
@@ -140,8 +124,7 @@ def verify(
 
         check = run.serve(compare)
     views.print_verification(run, check)
-    if not check.complete:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    end_if(not check.complete)
 
 
 def repair(
@@ -162,9 +145,7 @@ def repair(
     found = run.service.migrations.find_run(run_id)
     if not dry_run:
         run.must_write("migrate repair")
-        if not confirm(f"Repair what run {found.id} wrote?", yes=yes):
-            run.out.note("nothing was changed")
-            return
+        run.confirm(f"Repair what run {found.id} wrote?", yes=yes)
     with (
         interrupted_by_sigterm(),
         _open(run, found, source, database, files) as plan,
@@ -177,8 +158,7 @@ def repair(
             progress=lambda items: progress.step("verifying", items, max(found.total, items)),
         )
     views.print_repair(run, report)
-    if not report.verification.complete:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    end_if(not report.verification.complete)
 
 
 def _open(

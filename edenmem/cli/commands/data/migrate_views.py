@@ -141,10 +141,8 @@ def _format_total(counts: Mapping[str, int], words: Mapping[str, str]) -> str | 
 
 def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
     """Print the plan of a run; ``whole`` adds samples and problems."""
-    run.out.report([plan], lambda: _show_plan(run, plan, whole=whole), data=plan_data)
-
-
-def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
+    if run.out.data([plan], plan_data):
+        return
     rows = plan.rows
     writes = {
         "texts": sum(row.texts for row in rows),
@@ -185,8 +183,7 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
         _print_samples(run, plan)
         _print_conflicts(run, plan.conflicts)
         _print_problems(run, plan.problems, sum(plan.problems_by_kind.values()))
-    for notice in plan.notices:
-        run.out.note(notice)
+    run.out.notes(plan.notices)
 
 
 def _incomplete(found: Sequence[V1Damage]) -> list[tuple[str, object]]:
@@ -242,9 +239,9 @@ def _print_problems(run: Invocation, problems: Sequence[V1Problem], total: int) 
 
 def print_report(run: Invocation, report: MigrationReport) -> None:
     """Print the report of a run."""
-    run.out.report([report], lambda: _show_report(run, report))
-    for notice in report.notices:
-        run.out.note(notice)
+    if not run.out.data([report]):
+        _show_report(run, report)
+    run.out.notes(report.notices)
     if report.run.lacks_input:
         run.out.note(
             "the input is incomplete: migrated the readable part (exit 1 without"
@@ -310,10 +307,8 @@ def describe_check(run: MigrationRun) -> str:
 
 def print_run(run: Invocation, found: MigrationRun) -> None:
     """Print one run of the ledger."""
-    run.out.report([found], lambda: _show_run(run, found))
-
-
-def _show_run(run: Invocation, found: MigrationRun) -> None:
+    if run.out.data([found]):
+        return
     run.out.fields(
         [
             *_run_fields(found),
@@ -360,14 +355,9 @@ def _print_run_problems(run: Invocation, found: MigrationRun) -> None:
 
 def print_verification(run: Invocation, check: Verification) -> None:
     """Print a verification."""
-    run.out.report(
-        [check],
-        lambda: _show_verification(run, check),
-        data=lambda one: {**to_data(one), "complete": one.complete},
-    )
-
-
-def _show_verification(run: Invocation, check: Verification) -> None:
+    if run.out.data([check], lambda one: to_data(one) | {"complete": one.complete}):
+        return
+    unreadable = many(check.unreadable, "entry", "entries") if check.unreadable else None
     run.out.fields(
         [
             ("run", check.run_id),
@@ -376,19 +366,12 @@ def _show_verification(run: Invocation, check: Verification) -> None:
             ("items", format_counts(check.counts, {**_OUTCOMES, **_VERIFIED})),
             ("changed since", check.changed or None),
             ("of the platform", check.platform or None),
-            ("unreadable", _describe_unreadable(check)),
+            ("unreadable", unreadable and f"{unreadable} of the log, ignored"),
             *_incomplete(check.incomplete),
             ("result", _describe_verification(check)),
         ]
     )
     _print_differences(run, check)
-
-
-def _describe_unreadable(check: Verification) -> str | None:
-    if not check.unreadable:
-        return None
-    number = many(check.unreadable, "entry", "entries")
-    return f"{number} of the log, ignored"
 
 
 def _describe_verification(check: Verification) -> str:
@@ -423,16 +406,14 @@ def _print_differences(run: Invocation, check: Verification) -> None:
 
 def print_repair(run: Invocation, report: RepairReport) -> None:
     """Print the report of a repair."""
-
-    def show() -> None:
-        verb = "would write" if report.dry_run else "written again"
-        run.out.fields(
-            [
-                ("run", report.verification.run_id),
-                (verb, format_counts(report.repaired, _REPAIRED) or "nothing"),
-                ("result", _describe_verification(report.verification)),
-            ]
-        )
-        _print_differences(run, report.verification)
-
-    run.out.report([report], show)
+    if run.out.data([report]):
+        return
+    verb = "would write" if report.dry_run else "written again"
+    run.out.fields(
+        [
+            ("run", report.verification.run_id),
+            (verb, format_counts(report.repaired, _REPAIRED) or "nothing"),
+            ("result", _describe_verification(report.verification)),
+        ]
+    )
+    _print_differences(run, report.verification)

@@ -83,7 +83,6 @@ def backfill(
         int | None,
         typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of facts to embed."),
     ] = None,
-    concurrency: options.Concurrency = 4,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -136,7 +135,6 @@ def backfill(
             lambda service: service.embeddings.backfiller.run(
                 agent_id=chosen,
                 limit=limit,
-                concurrency=concurrency,
                 progress=lambda done: progress.step("embedding", done, plan.facts),
             )
         )
@@ -229,14 +227,10 @@ def use(
             "--max-loss", min=0, max=1, metavar="X", help="Maximum loss of recall for the switch."
         ),
     ] = 0.02,
-    force: Annotated[
-        bool, typer.Option("--force", help="Switch regardless of the comparison.")
-    ] = False,
     timeout: Annotated[
         str,
         typer.Option("--timeout", metavar="TIME", help="Maximum time to wait for a search index."),
     ] = "15m",
-    concurrency: options.Concurrency = 4,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -280,15 +274,15 @@ def use(
         run.confirm(f"Create {many(facts, 'vector')} next to the existing ones?", yes=yes)
     else:
         run.out.note(f"all vectors of {plan.switch.model} exist")
-    filled = _fill_vectors(run, settings, plan, concurrency)
+    filled = _fill_vectors(run, settings, plan)
     comparison = _compare_models(run, settings, plan, labeled, patience) if labeled else None
-    if comparison is not None and comparison.loss > max_loss and not force:
+    if comparison is not None and comparison.loss > max_loss:
         pair = comparison.pairs[0]
         raise EdenmemError(
             f"with {comparison.new_model}, recall@{comparison.top_k} of recipe {pair.recipe!r}"
             f" falls from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than"
             f" {max_loss:g}; {comparison.old_model} is still in use",
-            hint="allow the loss with --max-loss or --force, or run 'edenmem embed use --abandon'",
+            hint="allow the loss with --max-loss, or run 'edenmem embed use --abandon'",
         )
     if plan.switch.phase == "filling":
         question = f"Switch from {plan.switch.previous} to {plan.switch.model}?"
@@ -296,7 +290,7 @@ def use(
 
     async def commit(service: MemoryService) -> None:
         async with service.embeddings.switching(settings) as switcher:
-            await switcher.commit(concurrency=concurrency, patience=patience)
+            await switcher.commit(patience=patience)
 
     run.serve(commit)
     switch = _make_plan(run, settings).switch
@@ -445,9 +439,7 @@ def _read_labeled_set(run: Invocation, file: str) -> LabeledSet:
     return labeled
 
 
-def _fill_vectors(
-    run: Invocation, settings: Settings, plan: SwitchPlan, concurrency: int
-) -> BackfillReport:
+def _fill_vectors(run: Invocation, settings: Settings, plan: SwitchPlan) -> BackfillReport:
     """Create the new vectors; end the command if some are missing."""
     from edenmem.engine.embeddings.switch import count_missing
 
@@ -455,7 +447,6 @@ def _fill_vectors(
         async with service.embeddings.switching(settings) as switcher:
             return await switcher.fill(
                 plan,
-                concurrency=concurrency,
                 progress=lambda done: progress.step("embedding", done, plan.backfill.facts),
             )
 

@@ -43,7 +43,6 @@ def edit(
     *,
     fields: options.FactFieldOptions,
     wait: options.Wait = False,
-    timeout: options.WaitTimeout = "60s",
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
@@ -59,7 +58,6 @@ def edit(
     edenmem edit mira/user:lena --file lena.md
     """
     run = invocation(ctx)
-    seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     target = run.resolver.target(ref, _EDITED, removed=True, new_group=True)
     new = read_text_option(content, file)
     kind = target.kind
@@ -106,7 +104,7 @@ def edit(
         reason=reason,
     )
     if is_written and kind == "fact":
-        await_search(run, target.id, wait=wait, seconds=seconds)
+        await_search(run, target.id, wait=wait)
 
 
 def edit_target(
@@ -226,7 +224,6 @@ def restore(
         int | None, typer.Option("--version", min=1, metavar="N", help="Version to restore.")
     ] = None,
     wait: options.Wait = False,
-    timeout: options.WaitTimeout = "60s",
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
@@ -238,7 +235,6 @@ def restore(
     edenmem restore mira/user:lena --version 2
     """
     run = invocation(ctx)
-    seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     target = run.resolver.target(ref, _EDITED, removed=True)
     if target.kind == "reflection":
         if version is not None:
@@ -271,7 +267,7 @@ def restore(
         run.confirm("Restore it?", yes=yes)
     print_edits(run, run.edit(partial(work, dry_run=False), embed=scope is None), verbs=verbs)
     if scope is None:
-        await_search(run, target.id, wait=wait, seconds=seconds)
+        await_search(run, target.id, wait=wait)
 
 
 def _removal(run: Invocation, reflection_id: str) -> str:
@@ -290,7 +286,11 @@ def _removal(run: Invocation, reflection_id: str) -> str:
     raise NotFoundError(f"the log has no deletion of reflection {reflection_id}")
 
 
-def await_search(run: Invocation, fact_id: str, *, wait: bool, seconds: float) -> None:
+#: Maximum seconds to wait until search finds a fact.
+_PATIENCE = 60
+
+
+def await_search(run: Invocation, fact_id: str, *, wait: bool) -> None:
     """Wait until search finds the fact, or print a note about the delay.
 
     Exits with 1 on a timeout; the fact is stored.
@@ -300,9 +300,9 @@ def await_search(run: Invocation, fact_id: str, *, wait: bool, seconds: float) -
             run.out.note("search finds it once the indexes are updated; --wait waits for that")
         return
     run.out.progress("waiting until search finds it")
-    if not run.service.indexes.await_fact(fact_id, timeout=seconds):
+    if not run.service.indexes.await_fact(fact_id, timeout=_PATIENCE):
         run.out.note(
-            f"the fact is stored, but search did not find it within {seconds:g} seconds;"
+            f"the fact is stored, but search did not find it within {_PATIENCE} seconds;"
             " see 'edenmem index list --check'"
         )
         raise typer.Exit(ExitCode.SOME_FAILED)

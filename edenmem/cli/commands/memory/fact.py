@@ -20,6 +20,7 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import NO_FIELDS, Fact
+from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.text import many, one_line
 
@@ -104,7 +105,6 @@ def add(
     private: options.Private = False,
     fields: options.FactFieldOptions,
     wait: options.Wait = False,
-    timeout: options.WaitTimeout = "60s",
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
@@ -117,11 +117,7 @@ def add(
     """
     run = invocation(ctx)
     options.check_hold_facts([named.kind] if named.kind else ())
-    seconds = options.parse_duration(timeout, "--timeout").total_seconds()
-    new = read_text_option(text if content is None else content, file)
-    scope = options.choose_scope(run, named, new_group=True)
-    if new is None:
-        new = ask_text("text", "TEXT, --content or --file")
+    scope, new = read_new(run, named, text, content, file)
     embeddings = "" if dry_run else run.service.embeddings.first_destination()
     if embeddings:
         run.out.note(f"embeddings: {embeddings}")
@@ -139,7 +135,20 @@ def add(
     )
     print_edits(run, report)
     if not dry_run:
-        await_search(run, report.target_id, wait=wait, seconds=seconds)
+        await_search(run, report.target_id, wait=wait)
+
+
+def read_new(
+    run: Invocation,
+    named: options.FactScope,
+    text: str | None,
+    content: str | None,
+    file: str | None,
+) -> tuple[Scope, str]:
+    """Return the scope and the text of a new memory; ask for what is missing."""
+    new = read_text_option(text if content is None else content, file)
+    scope = options.choose_scope(run, named, new_group=True)
+    return scope, ask_text("text", "TEXT, --content or --file") if new is None else new
 
 
 app.command("edit", cls=Command)(edit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,17 +11,10 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
-from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.history.descriptions import (
-    ACTIONS,
-    action_words,
-    document_lines,
-    summarize_entry,
-)
-from edenmem.errors import UsageError
+from edenmem.engine.history.descriptions import action_words, document_lines, summarize_entry
 from edenmem.models.changes import AuditEntry
 from edenmem.text import iso, many
 
@@ -60,25 +52,16 @@ def log(
         str | None,
         typer.Option("--run", metavar="RUN", help="Only changes of this run of a command."),
     ] = None,
-    action: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--action",
-            metavar="KIND",
-            help="Only this kind of change, such as revise_fact (repeatable).",
-        ),
-    ] = None,
     since: options.Since = None,
     until: options.Until = None,
     limit: options.Limit = 20,
-    diff: Annotated[bool, typer.Option("--diff", help="Show changes as diffs.")] = False,
 ) -> None:
     """List changes of memory, newest first. 'show ENTRY' shows one in full.
 
     \b
     edenmem log --agent mira --user lena --since 7d
     edenmem log list --since 1h
-    edenmem log --target 65f3a1 --diff
+    edenmem log --target 65f3a1
     """
     run = invocation(ctx)
     begin, end = options.period(since, until)
@@ -92,27 +75,18 @@ def log(
         run_id=find_id("run", run_id) if run_id is not None else None,
         actor=actor,
         command=command,
-        actions=_parse_actions(action or ()),
         since=begin,
         until=end,
         limit=options.fetch(limit),
     )
-    if not diff or run.out.is_data:
-        run.out.listing(
-            entries,
-            log_columns(run),
-            limit=limit,
-            empty="no changes",
-            header=AuditEntry,
-            order="newest",
-        )
-        return
-    for number, each in enumerate(entries):
-        if limit and number == limit:
-            run.out.note(f"showing the newest {limit}; --limit 0 shows all")
-            return
-        show_entry(run, each)
-        run.out.line()
+    run.out.listing(
+        entries,
+        log_columns(run),
+        limit=limit,
+        empty="no changes",
+        header=AuditEntry,
+        order="newest",
+    )
 
 
 _SealFile = Annotated[
@@ -243,24 +217,6 @@ def _show_verification(run: Invocation, found: Verification) -> None:
         if not problem.entry:
             out.line()
             out.paragraph(f"seal {problem.seal}: ", problem.what)
-
-
-def _parse_actions(given: Sequence[str]) -> list[str]:
-    """Return the kinds of change that ``--action`` names.
-
-    Raises:
-        UsageError: A kind is unknown.
-    """
-    words = [re.sub(r"[ -]", "_", each.strip().lower()) for each in given]
-    # The table calls a consolidation a text.
-    actions = [re.sub("_text$", "_consolidation", each) for each in words]
-    for text, action in zip(given, actions, strict=True):
-        if action not in ACTIONS:
-            raise UsageError(
-                f"no such --action: {text!r}",
-                hint=suggest(action, ACTIONS) or f"one of {', '.join(ACTIONS)}",
-            )
-    return actions
 
 
 def show_entry(run: Invocation, entry: AuditEntry) -> None:

@@ -11,9 +11,9 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import REFLECTIONS, TEXTS, print_edits
 from edenmem.cli.commands.memory.edit import edit_target
+from edenmem.cli.commands.memory.fact import read_new
 from edenmem.cli.commands.memory.show import show_text
 from edenmem.cli.terminal.editing import read_text_option, show_diff
-from edenmem.cli.terminal.prompts import ask_text
 from edenmem.engine.scopes.references import Target
 from edenmem.models.memory import Consolidation, Reflection
 from edenmem.models.scope import Scope, ScopeKind
@@ -38,12 +38,6 @@ def list_reflections(
             "--pending/--absorbed", help="Only pending or only absorbed ones.  [default: both]"
         ),
     ] = None,
-    grep: Annotated[
-        str | None,
-        typer.Option(
-            "--grep", metavar="TEXT", help="Only reflections that contain TEXT (ignoring case)."
-        ),
-    ] = None,
     since: options.Since = None,
     until: options.Until = None,
     limit: options.Limit = 50,
@@ -52,7 +46,7 @@ def list_reflections(
 
     \b
     edenmem reflection list --agent mira --pending
-    edenmem reflection list --agent mira --grep lantern --since 7d
+    edenmem reflection list --agent mira --since 7d
     edenmem reflection list --agent mira --user lena
     """
     run = invocation(ctx)
@@ -71,10 +65,9 @@ def list_reflections(
         )
         scopes = (options.choose_scope(run, named),)
     run.out.listing(
-        run.service.memory.find_reflections(
+        run.service.memory.reflections(
             scopes,
             absorbed=None if pending is None else not pending,
-            containing=grep or "",
             since=begin,
             before=end,
             limit=options.fetch(limit),
@@ -107,10 +100,7 @@ def add_reflection(
     edenmem reflection add --agent mira --user lena "Wants short answers."
     """
     run = invocation(ctx)
-    new = read_text_option(text if content is None else content, file)
-    scope = options.choose_scope(run, named, new_group=True)
-    if new is None:
-        new = ask_text("reflection", "TEXT, --content or --file")
+    scope, new = read_new(run, named, text, content, file)
     report = run.edit(
         lambda editor: editor.add_reflection(
             scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run

@@ -312,10 +312,7 @@ def pause(
     \b
     edenmem scope pause --agent mira --shard route --reason "moving"
     """
-    run = invocation(ctx)
-    scope = options.choose_scope(run, named)
-    report = run.edit(lambda editor: editor.pause(scope, reason=reason, dry_run=dry_run))
-    print_edits(run, report, verbs=("pause", "paused"), target=scope_name(run, scope))
+    _set_active(ctx, named, dry_run=dry_run, reason=reason, verbs=("pause", "paused"))
 
 
 @app.command("resume", cls=Command)
@@ -330,7 +327,20 @@ def resume(
     \b
     edenmem scope resume --agent mira --shard route
     """
+    _set_active(ctx, named, dry_run=dry_run, reason=reason, verbs=("resume", "resumed"))
+
+
+def _set_active(
+    ctx: typer.Context,
+    named: options.OneScope,
+    *,
+    dry_run: bool,
+    reason: str,
+    verbs: tuple[str, str],
+) -> None:
     run = invocation(ctx)
     scope = options.choose_scope(run, named)
-    report = run.edit(lambda editor: editor.resume(scope, reason=reason, dry_run=dry_run))
-    print_edits(run, report, verbs=("resume", "resumed"), target=scope_name(run, scope))
+    editor = run.service.editor
+    change = editor.pause if verbs[0] == "pause" else editor.resume
+    report = change(scope, reason=reason, dry_run=dry_run)
+    print_edits(run, report, verbs=verbs, target=scope_name(run, scope))

@@ -35,7 +35,6 @@ def context(
     name: Annotated[
         str | None, typer.Argument(metavar="[SESSION]", help="Name, title, ID, or ID prefix.")
     ] = None,
-    session: options.Session = None,
     agent: options.Agent = None,
     user: options.User = None,
     message: Annotated[
@@ -81,10 +80,8 @@ def context(
     edenmem context --as-told lena-progress --reply 2
     """
     run = invocation(ctx)
-    if name and session and name != session:
-        raise UsageError("session given twice: as SESSION and with --session")
     moment = options.parse_when(as_of, "--as-of")
-    wanted = name or session or ask_text("session", "SESSION or --session")
+    wanted = name or ask_text("session", "SESSION")
     if reply and not as_told:
         raise UsageError("--reply requires --as-told")
     if as_told:

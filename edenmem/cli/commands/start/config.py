@@ -42,9 +42,6 @@ def show(
             metavar="[KEY]…", help="Only keys with this prefix, such as search or llm.fast."
         ),
     ] = None,
-    changed: Annotated[
-        bool, typer.Option("--changed", help="Only settings that differ from the default.")
-    ] = False,
     describe: Annotated[
         bool,
         typer.Option("--describe", help="Add the meaning and accepted values of each setting."),
@@ -55,7 +52,7 @@ def show(
     \b
     edenmem config show llm search.top_k
     edenmem config show --describe cold
-    edenmem config show --changed --format json
+    edenmem config show --format json
     """
     run = invocation(ctx)
     settings = list(effective(run.loaded))
@@ -70,7 +67,7 @@ def show(
     rows = [
         _resolve(row, run, numbers)
         for row in settings
-        if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
+        if not keys or row[0].startswith(tuple(keys))
     ]
     if describe and not run.out.is_data and rows:
         with run.out.paged():
@@ -85,7 +82,7 @@ def show(
         run.out.fields([(column.title, column.value(rows[0])) for column in _COLUMNS])
     else:
         data = _described_data if describe else _data
-        run.out.listing(rows, _COLUMNS, data=data, empty="all settings have their default")
+        run.out.listing(rows, _COLUMNS, data=data)
 
 
 @app.command("set", cls=Command)

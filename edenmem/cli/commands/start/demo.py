@@ -11,7 +11,7 @@ import typer
 
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.errors import ConflictError, NotFoundError, ProviderError
+from edenmem.errors import NotFoundError, ProviderError
 from edenmem.text import printable
 
 if TYPE_CHECKING:
@@ -30,32 +30,24 @@ _MARGIN = 11
 
 def demo(
     ctx: typer.Context,
-    folder: Annotated[
-        str | None,
-        typer.Option(
-            "--folder",
-            metavar="FOLDER",
-            help="Folder for the new file.  [default: a temporary one]",
-        ),
-    ] = None,
     live: Annotated[
         bool, typer.Option("--live", help="Use the configured model instead of scripted answers.")
     ] = False,
 ) -> None:
     """Form, find, explain, correct and undo a memory in an example.
 
-    Imports the conversations of a small fictional community into a new SQLite file and forms
-    memory from them. Answers of the language model are scripted, and nothing leaves this machine,
-    unless --live is given.
+    Imports the conversations of a small fictional community into a SQLite file in a new temporary
+    folder, and forms memory from them. Answers of the language model are scripted, and nothing
+    leaves this machine, unless --live is given.
 
     \b
     edenmem demo
-    edenmem demo --folder first-look
+    edenmem demo --live
     """
     run = invocation(ctx)
     run.out.people_only()
     example = example_folder()
-    file = _new_file(folder)
+    file = Path(tempfile.mkdtemp(prefix="edenmem-demo-")) / "memory.db"
     run.move_to(f"sqlite:///{file}")
     if not live:  # call no endpoint
         embeds = run.settings.embedding.provider != "none"
@@ -88,17 +80,6 @@ def example_folder() -> Path:
         if (folder / "sessions.jsonl").is_file():
             return folder
     raise NotFoundError("the example community is missing from this installation")
-
-
-def _new_file(folder: str | None) -> Path:
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="edenmem-demo-")) / "memory.db"
-    path = Path(folder).expanduser().absolute()
-    path.mkdir(parents=True, exist_ok=True)
-    file = path / "memory.db"
-    if file.exists():
-        raise ConflictError(f"file exists: {file}", hint="choose another --folder")
-    return file
 
 
 async def _tell(run: Invocation, service: MemoryService) -> int:
