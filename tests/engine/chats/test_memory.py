@@ -95,7 +95,7 @@ async def test_a_forgotten_text_is_never_sent_again(
             erase_facts(*values)
             turn = turn_of(runtime, cast, cast.anna, "two")
             contexts = memory._contexts
-            made = contexts.build_standing(turn.session, turn.view, is_new=True)
+            made = contexts.build_base(turn.session, turn.view, is_new=True)
             during.append(made.xml)
 
         monkeypatch.setattr(store.erasure, "_erase_facts", build_afterwards)

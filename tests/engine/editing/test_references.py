@@ -217,7 +217,7 @@ class TestScopes:
         assert resolver.group(EDEN, "dead-poets") == "dead-poets"
         with pytest.raises(NotFoundError, match="has group 'dead'") as caught:
             resolver.group(EDEN, "dead")
-        assert "scope list --scope group" in (caught.value.hint or "")
+        assert "edenmem group list" in (caught.value.hint or "")
         with pytest.raises(NotFoundError):
             resolver.scope("group", agent="eden", group="dead")
         assert store.host.put_session(make_session([EDEN], [], group_id="dead"))
