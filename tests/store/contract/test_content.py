@@ -54,8 +54,13 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-def test_texts_round_trip(store: Store, text: str) -> None:
+def test_texts_round_trip(store: Store) -> None:
+    for name, text in TEXTS.items():
+        print(name)
+        _demand_round_trip(store, text)
+
+
+def _demand_round_trip(store: Store, text: str) -> None:
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, text)
     reflection = add_reflection(store, scope, text)

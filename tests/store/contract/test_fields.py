@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from edenmem.models.backup import RecordKind
-from edenmem.models.changes import AddFact, ChangeStatus, ReviseFact
+from edenmem.models.changes import ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import NO_FIELDS, Fact, FactFields
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter, Question
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, change_set, make_fact
+from tests.support.builders import NOW, make_fact
 from tests.support.memory import add_fact, applied
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
 from tests.support.vectors import random_unit
@@ -71,17 +71,6 @@ def test_fields_come_back_as_they_were_given(store: Store, fields: FactFields) -
     assert [each.fields for each in versions] == [fields, NO_FIELDS, fields.until(None)]
 
 
-def test_a_key_is_unique_in_its_scope(store: Store) -> None:
-    one = add(store, "one", FactFields(key="k"))
-    add(store, "one", FactFields(key="k"), scope=OTHER)
-    plain = add(store, "one")
-    taken = AddFact(fact=make_fact(SCOPE, "two", key="k"))
-    moved = revise(plain, FactFields(key="k"))
-    results = store.changes.apply(change_set(taken, moved))
-    assert [each.status for each in results] == [ChangeStatus.CONFLICT] * 2
-    applied(store, revise(one, FactFields(key="j")), msgspec.structs.replace(moved, id=new_id()))
-
-
 def test_a_backup_takes_no_key_from_another_fact(store: Store) -> None:
     known = add(store, "one", FactFields(key="k"))
     records = [
@@ -93,18 +82,6 @@ def test_a_backup_takes_no_key_from_another_fact(store: Store) -> None:
         assert "has that key" in answers[0].detail
     facts = store.memory.facts(FactFilter(scopes=(SCOPE,)))
     assert {fact.id for fact in facts} == {known.id, records[1].id}
-
-
-def test_a_repeated_sentence_does_not_expire(store: Store) -> None:
-    known = add(store, "one", FIELDS)
-    again = AddFact(fact=make_fact(SCOPE, "one", key=FIELDS.key))
-    (result,) = store.changes.apply(change_set(again))
-    assert (result.status, result.target_id) == (ChangeStatus.DUPLICATE, known.id)
-    now = store.memory.fact(known.id, with_vector=True)
-    assert now is not None
-    assert (now.fields, now.embedding) == (FIELDS.until(None), known.embedding)
-    (result,) = store.changes.apply(change_set(again))
-    assert (result.status, result.target_id) == (ChangeStatus.ALREADY, known.id)
 
 
 def found(store: Store, **filter: object) -> dict[str, list[str]]:

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from edenmem.models.backup import RecordKind, StoredUser
-from edenmem.models.changes import SetAgentToggles
 from edenmem.models.host import Agent, Session, ToolCall
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
@@ -22,7 +21,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
-from tests.support.memory import add_fact, applied
+from tests.support.memory import add_fact
 
 # -- the database itself -------------------------------------------------------------------------
 
@@ -145,33 +144,6 @@ def test_an_agent_and_a_user_may_have_one_name_and_are_not_each_other(store: Sto
     assert store.host.agent(user.id) is None
     assert store.host.user(agent.id) is None
     assert store.host.users_by_ids([agent.id, user.id]).keys() == {user.id}
-
-
-@pytest.mark.parametrize(
-    ("user_memory", "agent_memory"), [(False, None), (None, False), (True, False), (None, None)]
-)
-def test_toggles_change_what_they_name(
-    store: Store, user_memory: bool | None, agent_memory: bool | None
-) -> None:
-    agent = make_agent("eve", name="Eve", persona="Kind.", created_at=NOW)
-    bystander = make_agent("bystander")
-    store.host.add_agent(agent)
-    store.host.add_agent(bystander)
-    change = SetAgentToggles(
-        agent_id=agent.id,
-        at=NOW,
-        user_memory_enabled=user_memory,
-        agent_memory_enabled=agent_memory,
-    )
-    applied(store, change)
-    stored = store.host.agent(agent.id)
-    assert stored is not None
-    assert stored.user_memory_enabled is (True if user_memory is None else user_memory)
-    assert stored.agent_memory_enabled is (True if agent_memory is None else agent_memory)
-    assert (stored.username, stored.name, stored.persona) == ("eve", "Eve", "Kind.")
-    other = store.host.agent(bystander.id)
-    assert other is not None
-    assert (other.user_memory_enabled, other.agent_memory_enabled) == (True, True)
 
 
 # -- sessions ------------------------------------------------------------------------------------

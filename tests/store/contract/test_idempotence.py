@@ -94,19 +94,6 @@ def new_scope() -> tuple[Agent, Scope]:
     return agent, Scope.user(agent.id, new_id())
 
 
-def test_applying_twice_changes_nothing(store: Store) -> None:
-    agent, scope = new_scope()
-    changes = everything_at_once(store, agent, scope)
-    first = store.changes.apply(changes)
-    assert {r.status for r in first} == {ChangeStatus.APPLIED, ChangeStatus.ADDED_INSTEAD}
-    after_first = state(store, agent, scope)
-    for _ in range(2):
-        again = store.changes.apply(changes)
-        assert [r.status for r in again] == [ChangeStatus.ALREADY] * len(again)
-        assert all(r.ok for r in again)
-        assert state(store, agent, scope) == after_first
-
-
 def test_applying_in_pieces_has_the_same_result(store: Store) -> None:
     """Known failure 16: a crash left changes half applied for ever."""
     agent, scope = new_scope()

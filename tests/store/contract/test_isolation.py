@@ -219,28 +219,29 @@ def test_a_session_is_the_source_of_a_fact_and_not_its_owner(store: Store) -> No
     assert store.memory.facts_by_ids([Scope.agent(agent)], [fact.id]) == {}
 
 
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
-        ("b", "B"),
-        ("x", "x "),
-        ("é", "e\u0301"),
-        ("%", "_"),
-        ("lore", "lore.*"),
-        ("null", "None"),
-        ("a:b", "a"),
-        ("$a.b", "a.b"),
-    ],
-)
-def test_names_of_shards_are_not_confused(store: Store, one: str, two: str) -> None:
-    agent = new_id()
-    scopes = Scope.shard(agent, one), Scope.shard(agent, two)
-    applied(store, *(AddFact(fact=make_fact(scope)) for scope in scopes))
-    for scope in scopes:
-        assert [f.home for f in store.memory.facts(FactFilter(scopes=(scope,)))] == [scope]
-        set_policy(store, scope)
-        assert store.memory.policies([scope]).keys() == {scope}
-        assert consolidate(store, scope, scope.owner, expected_version=0).ok
-    texts = store.memory.consolidations(scopes)
-    assert [texts[scope].consolidated_content for scope in scopes] == [one, two]
-    assert [policy.shard for policy in store.memory.shards(agent)] == sorted((one, two))
+#: Names of shards that are not equal, although some databases or patterns say so.
+LIKE = [
+    ("b", "B"),
+    ("x", "x "),
+    ("é", "e\u0301"),
+    ("%", "_"),
+    ("lore", "lore.*"),
+    ("null", "None"),
+    ("a:b", "a"),
+    ("$a.b", "a.b"),
+]
+
+
+def test_names_of_shards_are_not_confused(store: Store) -> None:
+    for names in LIKE:
+        agent = new_id()
+        scopes = [Scope.shard(agent, name) for name in names]
+        applied(store, *(AddFact(fact=make_fact(scope)) for scope in scopes))
+        for scope in scopes:
+            assert [f.home for f in store.memory.facts(FactFilter(scopes=(scope,)))] == [scope]
+            set_policy(store, scope)
+            assert store.memory.policies([scope]).keys() == {scope}
+            assert consolidate(store, scope, scope.owner, expected_version=0).ok
+        texts = store.memory.consolidations(scopes)
+        assert [texts[scope].consolidated_content for scope in scopes] == list(names)
+        assert [policy.shard for policy in store.memory.shards(agent)] == sorted(names)

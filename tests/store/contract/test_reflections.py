@@ -18,8 +18,8 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, ago, make_reflection
-from tests.support.memory import add_reflection, applied, apply, apply_one, at_once, consolidate
+from tests.support.builders import NOW, make_reflection
+from tests.support.memory import add_reflection, applied, apply, at_once, consolidate
 
 LATER = NOW + timedelta(hours=1)
 AGENT = new_id()
@@ -89,14 +89,6 @@ def test_a_reflection_is_stored_and_pending(store: Store, scope: Scope) -> None:
     assert store.memory.reflection(new_id()) is None
 
 
-def test_an_absorbed_reflection_is_not_pending(store: Store) -> None:
-    reflection = make_reflection(SCOPE, absorbed=True, absorbed_at=NOW, consolidated_into=new_id())
-    applied(store, AddReflection(reflection=reflection, word_limit=300))
-    assert store.memory.reflection(reflection.id) == reflection
-    assert pending_ids(store, SCOPE) == []
-    assert list(store.memory.reflections([SCOPE], absorbed=True)) == [reflection]
-
-
 def test_reflections_are_listed_newest_first_and_pending_oldest_first(store: Store) -> None:
     """Known failure 36: the "recent" reflections were the oldest twenty."""
     series = add_series(store, SCOPE, 30)
@@ -123,36 +115,19 @@ def test_a_first_reflection_from_many_threads_starts_one_buffer(store: Store) ->
 # -- revising and removing -----------------------------------------------------------------------
 
 
-def test_a_removed_reflection_leaves_the_buffer(store: Store) -> None:
-    series = add_series(store, SCOPE, 3)
-    applied(store, remove(series[1]))
-    assert store.memory.reflection(series[1].id) is None
-    assert pending_ids(store, SCOPE) == [series[0].id, series[2].id]
-    assert apply_one(store, remove(series[1])).status is ChangeStatus.MISSING
-    stale = remove(series[0], expected_version=7)
-    assert apply_one(store, stale).status is ChangeStatus.CONFLICT
-    assert pending_ids(store, SCOPE) == [series[0].id, series[2].id]
-
-
-@pytest.mark.parametrize(
-    "claimed",
-    [OTHER, Scope.user(new_id(), USER), Scope.agent(AGENT), Scope.session(AGENT, USER)],
-    ids=["other user", "other agent", "agent", "session"],
-)
-def test_no_change_reaches_a_reflection_of_another_scope(store: Store, claimed: Scope) -> None:
+def test_no_change_reaches_a_reflection_of_another_scope(store: Store) -> None:
     """Known failure 3: an unchecked ID changed other scopes."""
     mine = add_reflection(store, SCOPE)
-    results = apply(
-        store,
-        revise(mine, scope=claimed),
-        remove(mine, scope=claimed),
-        SetPrivacy(
-            scope=claimed, target_type="reflection", target_id=mine.id, private=True, at=LATER
-        ),
-        revise(make_reflection(SCOPE)),
-        remove(make_reflection(SCOPE)),
-    )
-    assert [result.status for result in results] == [ChangeStatus.MISSING] * 5
+    others = (OTHER, Scope.user(new_id(), USER), Scope.agent(AGENT), Scope.session(AGENT, USER))
+    for claimed in others:
+        target = {"scope": claimed, "target_type": "reflection", "target_id": mine.id}
+        results = apply(
+            store,
+            revise(mine, scope=claimed),
+            remove(mine, scope=claimed),
+            SetPrivacy(**target, private=True, at=LATER),
+        )
+        assert [result.status for result in results] == [ChangeStatus.MISSING] * 3, claimed
     assert store.memory.reflection(mine.id) == mine
     assert pending_ids(store, SCOPE) == [mine.id]
 
@@ -262,11 +237,3 @@ def test_consolidations_of_many_scopes_at_once(store: Store) -> None:
         assert text.home == scope
         assert text.consolidated_content == f"text of {scope.key}"
     assert store.memory.consolidations([]) == {}
-
-
-def test_the_time_of_a_reflection(store: Store) -> None:
-    old = add_reflection(store, SCOPE, formed_at=ago(days=400, milliseconds=999))
-    stored = store.memory.reflection(old.id)
-    assert stored is not None
-    assert stored.formed_at == ago(days=400, milliseconds=999)
-    assert stored.formed_at.utcoffset() == timedelta(0)
