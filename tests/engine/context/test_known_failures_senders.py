@@ -15,7 +15,7 @@ from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
 from tests.engine.conftest import Cast, make_cast
 from tests.engine.formation.conftest import facts, reflections
-from tests.support.builders import ACTOR, NOW, FixedClock, ago, make_message, make_messages
+from tests.support.builders import ACTOR, FixedClock, ago, make_message, make_messages
 from tests.support.memory import add_fact, add_reflection
 from tests.support.runtime import make_runtime
 
@@ -88,26 +88,3 @@ async def test_known_failure_8_facts_go_to_nobody_in_a_session_of_two(
     assert list(anywhere.store.memory.pending(anywhere.anna_scope)) == []
     assert list(anywhere.store.memory.facts(FactFilter(scopes=(anywhere.anna_scope,)))) == []
     assert {report.facts_added for report in reports} == {0}
-
-
-async def test_two_accounts_of_one_person_are_one(anywhere: Cast) -> None:
-    add_reflection(anywhere.store, anywhere.anna_scope, CONFIDENCE, formed_at=NOW)
-    session = talk(anywhere, anywhere.anna_on_discord)
-    view = current_view(anywhere.store, session, anywhere.eve)
-    assert not view.multi_user
-    assert view.user is not None
-    assert view.user.person_id == anywhere.anna.id
-
-
-async def test_agents_and_the_platform_are_not_people(anywhere: Cast) -> None:
-    session = anywhere.session
-    adam = anywhere.add_agent("adam")
-    anywhere.store.host.add_messages(
-        session.id,
-        [
-            make_message(session, sender=anywhere.eve.id),  # as role "user": the platform does so
-            make_message(session, sender=anywhere.bruno.id, trigger=True),
-            make_message(session, sender=adam.id, role="assistant"),
-        ],
-    )
-    assert not current_view(anywhere.store, session, anywhere.eve).multi_user

@@ -15,7 +15,6 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import LLMSettings, ScopeSettings, ScopesSettings, Settings
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
 from tests.support.builders import make_message, make_user
-from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, add_reflection, applied, consolidate, set_policy
 
 LISBON = "Anna Duarte lives in Lisbon."
@@ -202,19 +201,6 @@ async def test_what_people_say_of_themselves_in_a_group_is_known_to_the_group_by
     assert [each.rule for each in report.decisions if each.action == "REJECTED"] == ["scope"] * 3
     places = (world.cast.agent_scope, world.cast.anna_scope, world.cast.bruno_scope)
     assert world.contents(*places) == []
-
-
-async def test_user_memory_is_off_when_several_people_speak(world: World) -> None:
-    session = world.cast.add_session(world.cast.anna, world.cast.bruno)
-    world.llm.script("facts", facts(LISBON, fact(WALK, "agent")))
-    world.llm.script("reflections", reflections(user=["Anna likes it short."]))
-    world.say("I live in Lisbon.", session=session)
-    report = await world.form_one(session=session)
-    assert world.contents(world.cast.anna_scope, world.cast.bruno_scope) == []
-    assert world.contents(world.cast.agent_scope) == [WALK]
-    assert report.reflections == {}
-    assert [each.action for each in report.decisions] == ["ADD", "REJECTED", "REJECTED"]
-    assert "No user scope" in world.llm.requests_for("facts")[0].user
 
 
 async def test_two_accounts_of_one_person_are_one_person(world: World) -> None:
@@ -545,26 +531,6 @@ async def form_beside(world: World, new: dict[str, Any] | str, *answer: Any) -> 
     return await world.form_one()
 
 
-async def test_a_fact_may_be_merged_into_an_old_one(world: World) -> None:
-    old = add_fact(
-        world.store,
-        world.cast.anna_scope,
-        LISBON,
-        embedding=world.embedder.vector(LISBON),
-        embedding_model=world.embedder.model,
-    )
-    merged = "Anna Duarte lives in Lisbon, in the Alfama."
-    update = decision(1, "UPDATE", 1, merged)
-    report = await form_beside(world, "Anna Duarte lives in the Alfama.", update)
-    assert (report.facts_added, report.facts_revised) == (0, 1)
-    [only] = world.facts(world.cast.anna_scope)
-    assert (only.id, only.content, only.version) == (old.id, merged, 2)
-    assert only.embedding == world.embedder.vector(merged)
-    versions = [entry.content for entry in world.store.history.versions("fact", old.id)]
-    assert versions == [LISBON, merged]
-    assert len(world.embedder.calls) == 2
-
-
 async def test_a_merged_text_that_is_the_new_facts_own_is_embedded_once(world: World) -> None:
     embedded = {"embedding": world.embedder.vector(LISBON), "embedding_model": "fake-embedder"}
     add_fact(world.store, world.cast.anna_scope, LISBON, **embedded)
@@ -724,16 +690,3 @@ async def test_a_message_that_comes_late_is_formed_with_the_next_ones(world: Wor
     report = await world.form_one()
     assert report.messages == 1
     assert "Second." in world.llm.requests_for("facts")[-1].user
-
-
-async def test_an_adversarial_model_changes_nothing_that_was_there(world: World) -> None:
-    from tests.support.llm import ADVERSARIAL
-
-    embedded = {"embedding": world.embedder.vector(LISBON), "embedding_model": "fake-embedder"}
-    old = add_fact(world.store, world.cast.anna_scope, LISBON, **embedded)
-    evil = FakeLLM({"dedup": ADVERSARIAL, "reflections": ADVERSARIAL})
-    evil.script("facts", facts("Anna Duarte lives in Porto."))
-    world.say("I live in Porto.")
-    report = await world.form_one(llm=evil)
-    assert world.store.memory.fact(old.id, with_vector=True) == old
-    assert report.facts_added == 1

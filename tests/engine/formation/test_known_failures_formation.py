@@ -60,8 +60,9 @@ async def test_2_another_agents_facts_about_the_same_user_are_not_touched(world:
     assert world.store.memory.fact(other.id, with_vector=True) == other
 
 
-@pytest.mark.parametrize("target", [2, 3, 0, -1, 4711])
-@pytest.mark.parametrize("action", ["UPDATE", "DELETE", "NONE"])
+@pytest.mark.parametrize(
+    ("action", "target"), [("UPDATE", 2), ("DELETE", 0), ("DELETE", -1), ("NONE", 4711)]
+)
 async def test_3_a_number_that_was_not_offered_touches_nothing_and_loses_nothing(
     world: World, action: str, target: int
 ) -> None:

@@ -34,16 +34,6 @@ def group(governed: Governed, name: str = "guild") -> Scope:
     return Scope.group(governed.cast.eve.id, name)
 
 
-async def test_memories_of_the_session_belong_to_the_group(guild: tuple[Governed, Session]) -> None:
-    governed, _ = guild
-    assert governed.contents(group(governed)) == [FACT]
-    assert governed.pending(group(governed)) == [THOUGHT]
-    # Several people: no user memory is written for any answer of the model.
-    assert governed.contents(governed.cast.anna_scope, governed.cast.bruno_scope) == []
-    assert "group (guild)" in governed.llm.requests_for("facts")[0].user
-    assert "\n- user" not in governed.llm.requests_for("facts")[0].user
-
-
 async def test_the_group_reads_it_in_its_sessions(guild: tuple[Governed, Session]) -> None:
     governed, session = guild
     service = governed.service()
@@ -104,21 +94,3 @@ async def test_search_finds_it_with_the_group(guild: tuple[Governed, Session]) -
         await found(kinds=[ScopeKind.GROUP])
     hits = (await service.search_facts(session.id, ["harbour Mondays"])).hits
     assert [hit.fact.content for hit in hits] == [FACT]
-
-
-async def test_the_policy_of_the_group_applies(guild: tuple[Governed, Session]) -> None:
-    governed, session = guild
-    scope = group(governed)
-    await governed.set(scope, memory_instructions="Only dates.", consolidate_at=2, word_limit=5)
-    governed.say("The next meeting is on 4 May 2026.", session=session)
-    governed.learn(fact("The guild meets on 4 May 2026.", "group"), group=["4 May 2026 is fixed."])
-    reports = await governed.service().form_memories(session.id)
-    assert "Only dates." in governed.llm.requests_for("facts")[-1].user
-    [written] = [w for w in reports[-1].consolidations if w.scope == scope]
-    assert (written.outcome, written.absorbed, written.word_limit) == ("written", 2, 5)
-    await governed.editor().pause(scope)
-    governed.say("The hall is booked.", session=session)
-    governed.learn(fact("The hall is booked.", "group"))
-    await governed.service().form_memories(session.id)
-    assert "The hall is booked." not in governed.contents(scope)
-    assert FACT in await governed.service().get_memory_context(session.id)

@@ -6,7 +6,7 @@ import pytest
 
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import LLMSettings, ScopeSettings, ScopesSettings
+from edenmem.settings.schema import ScopeSettings, ScopesSettings
 from tests.engine.formation.conftest import fact
 from tests.engine.policies.conftest import Governed
 from tests.support.memory import add_reflection
@@ -43,56 +43,6 @@ async def test_consolidation_instructions_reach_only_consolidation(governed: Gov
     assert "Bullets, please." in request.user
     assert "Only colours." not in request.user
     assert "Bullets, please." not in governed.llm.requests_for("facts")[0].user
-
-
-async def test_threshold_and_word_limit_apply(governed: Governed) -> None:
-    await governed.set(governed.cast.anna_scope, consolidate_at=2, word_limit=3)
-    service = governed.service()
-    governed.llm.script("consolidate", {"text": "Four words are much."})
-    governed.llm.script("shorten", {"text": "Three words only."})
-    governed.say("one")
-    governed.learn(user=["Anna counts bells."])
-    [first] = await service.form_memories(governed.cast.session.id)
-    assert first.consolidations == ()
-    governed.say("two")
-    governed.learn(user=["Anna counts towers."])
-    [second] = await service.form_memories(governed.cast.session.id)
-    [written] = second.consolidations
-    assert (written.outcome, written.absorbed, written.after) == (
-        "written",
-        2,
-        "Three words only.",
-    )
-    document = governed.store.memory.consolidations((governed.cast.anna_scope,))
-    assert document[governed.cast.anna_scope].word_limit == 3
-
-
-async def test_facts_beyond_the_limit_are_removed_and_can_be_restored(
-    governed_anywhere: Governed,
-) -> None:
-    governed = governed_anywhere
-    scope = governed.cast.anna_scope
-    await governed.set(scope, fact_buffer_max=2)
-    for number in range(4):
-        governed.say(f"message {number}")
-        governed.learn(f"Anna keeps bell number {number} in the tower.")
-        await governed.service().form_memories(governed.cast.session.id)
-    assert governed.contents(scope) == [
-        f"Anna keeps bell number {number} in the tower." for number in (2, 3)
-    ]
-    removed = [e for e in governed.store.log.audit() if e.action == "remove_fact"]
-    assert [entry.reason for entry in removed] == ["retention", "retention"]
-    oldest = removed[-1]
-    history = governed.store.history.versions("fact", oldest.target_id)
-    assert history[-1].action == "delete"
-    assert history[-1].snapshot is not None
-    assert history[-1].snapshot.content == "Anna keeps bell number 0 in the tower."
-
-    await governed.editor().restore_fact(oldest.target_id)
-    back = governed.store.memory.fact(oldest.target_id, with_vector=True)
-    assert back is not None
-    assert back.content == "Anna keeps bell number 0 in the tower."
-    assert back.embedding == governed.embedder.vector(back.content)
 
 
 async def test_retention_applies_to_added_facts(governed_anywhere: Governed) -> None:
@@ -132,79 +82,7 @@ async def test_retention_applies_to_one_scope(governed: Governed) -> None:
     assert len(governed.contents(cast.agent_scope)) == 2
 
 
-async def test_models_of_a_policy_override_the_settings(governed: Governed) -> None:
-    llm = LLMSettings(fast_model="fast", slow_model="slow")
-    service = governed.service(llm=llm)
-    governed.say("one")
-    governed.llm.script("consolidate", {"text": "A text."})
-    governed.learn(user=["Anna counts bells."])
-    await service.form_memories(governed.cast.session.id)
-    await governed.set(governed.cast.anna_scope, fast_model="quick", slow_model="thorough")
-    governed.say("two")
-    await service.form_memories(governed.cast.session.id)
-    await service.consolidate(governed.cast.anna_scope, force=True)
-    assert [(r.task, r.model) for r in governed.llm.requests] == [
-        ("facts", "fast"),
-        ("reflections", "slow"),
-        ("facts", "quick"),
-        ("reflections", "thorough"),
-        ("consolidate", "thorough"),
-    ]
-
-
 # -- pause and resume ----------------------------------------------------------------------------
-
-
-async def test_a_paused_scope_keeps_its_memory_and_accepts_nothing_new(
-    governed_anywhere: Governed,
-) -> None:
-    governed = governed_anywhere
-    scope, editor = governed.cast.anna_scope, governed.editor()
-    service = governed.service()
-    governed.say("I keep a bell.")
-    governed.learn("Anna keeps a bell.", user=["Anna likes teal."])
-    await service.form_memories(governed.cast.session.id)
-
-    await editor.pause(scope)
-    governed.say("I keep a drum.")
-    governed.learn("Anna keeps a drum.", user=["Anna likes red."], session=["A drum."])
-    await service.form_memories(governed.cast.session.id)
-    assert governed.contents(scope) == ["Anna keeps a bell."]
-    assert governed.pending(scope) == ["Anna likes teal."]
-    assert governed.pending(governed.cast.session_scope) == ["A drum."]
-    assert (await service.consolidate(scope)).outcome == "paused"
-    shown = await service.get_memory_context(governed.cast.session.id)
-    assert "Anna likes teal." in shown  # still readable
-    assert "Anna keeps a bell." in shown
-    found = await service.search(
-        ["bell"], agent_id=governed.cast.eve.id, user_id=governed.cast.anna.id
-    )
-    assert [hit.fact.content for hit in found.hits] == ["Anna keeps a bell."]
-
-    await editor.resume(scope)
-    governed.say("I keep a flute.")
-    governed.learn("Anna keeps a flute.", user=["Anna likes blue."])
-    await service.form_memories(governed.cast.session.id)
-    assert governed.contents(scope) == ["Anna keeps a bell.", "Anna keeps a flute."]
-    assert governed.pending(scope) == ["Anna likes teal.", "Anna likes blue."]
-
-
-async def test_a_paused_shard_leaves_the_context_and_returns(
-    governed_anywhere: Governed,
-) -> None:
-    governed = governed_anywhere
-    lore = Scope.shard(governed.cast.eve.id, "lore")
-    await governed.set(lore, memory_instructions="Bells.")
-    add_reflection(governed.store, lore, "The great bell is cracked.")
-    service, session = governed.service(), governed.cast.session.id
-    assert "The great bell is cracked." in await service.get_memory_context(session)
-    await governed.editor().pause(lore)
-    assert "cracked" not in await service.get_memory_context(session)
-    governed.say("The small bell is cracked too.")
-    await service.form_memories(session)
-    assert "Bells." not in governed.llm.requests_for("facts")[0].user
-    await governed.editor().resume(lore)
-    assert "The great bell is cracked." in await service.get_memory_context(session)
 
 
 @pytest.mark.parametrize("own", [None, 7])

@@ -27,14 +27,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.faults.points import Fault, FaultyStore, Mode, Place, Switchboard
 from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_policy
-from tests.support.memory import (
-    add_fact,
-    add_reflection,
-    applied,
-    apply_one,
-    consolidate,
-    facts_of,
-)
+from tests.support.memory import add_fact, add_reflection, applied, apply_one, consolidate, facts_of
 from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
@@ -75,17 +68,6 @@ def two_texts(store: Store) -> None:
         )
 
 
-def test_a_consolidation_before_a_later_one_is_refused_with_its_entry(
-    store: Store, undoer: Undoer
-) -> None:
-    two_texts(store)
-    first, second = entries(store, "write_consolidation")
-    step = undoer.undo(first)
-    assert (step.outcome, step.forceable) == (UndoOutcome.REFUSED, True)
-    assert [each.id for each in step.in_the_way] == [second]
-    assert (text(store), pending(store)) == ("T1", ["c"])
-
-
 def test_forced_all_that_went_into_later_texts_waits_again(store: Store, undoer: Undoer) -> None:
     """Known failure 16: what is in no text and in no buffer is lost."""
     two_texts(store)
@@ -108,25 +90,6 @@ def test_forced_all_that_went_into_later_texts_waits_again(store: Store, undoer:
         (1, 1),
     ]
     assert why[3].taken_back_by == step.undo_id
-
-
-def test_a_later_consolidated_reflection_is_refused_with_its_text(
-    store: Store, undoer: Undoer
-) -> None:
-    two_texts(store)
-    step = undoer.plan(entries(store, "add_reflection")[0])
-    assert step.outcome is UndoOutcome.REFUSED
-    assert [each.id for each in step.in_the_way] == entries(store, "write_consolidation")[:1]
-
-
-def test_a_removed_fact_is_restored_with_its_vector(store: Store, undoer: Undoer) -> None:
-    vector = b"\0\0\x80?" * 2
-    fact = add_fact(store, SCOPE, "one", embedding=vector, embedding_model="m")
-    applied(store, RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
-    assert undoer.undo(entries(store, "remove_fact")[0]).outcome is UndoOutcome.DONE
-    back = store.memory.fact(fact.id, with_vector=True)
-    assert back is not None
-    assert (back.content, back.embedding, back.embedding_model) == ("one", vector, "m")
 
 
 def test_another_fact_with_the_same_text_blocks_the_undo(store: Store, undoer: Undoer) -> None:
