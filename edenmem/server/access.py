@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -104,6 +105,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return self.write and is_own and self.may_read(scope)
 
 
+@lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
     """Return whether an address or name is a loopback address."""
     name = host.strip("[]").rstrip(".").lower()

@@ -115,7 +115,7 @@ def test_a_user_who_is_looked_up_in_vain_has_a_session_once_found(
     answer = door.chat(text, user="anna", headers=headers)
     assert answer.status_code == 200
     assert "x-edenmem-session" not in answer.headers
-    assert "so nothing is stored yet" in answer.headers["x-edenmem-left-out"]
+    assert "session: StoreUnreachable" in answer.headers["x-edenmem-left-out"]
     assert not door.having_heard(text)
     monkeypatch.undo()
     until(lambda: door.having_heard(text))

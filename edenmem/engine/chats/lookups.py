@@ -11,7 +11,7 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.changes import AddUser, ChangeSet
 from edenmem.models.formation import Trigger
 from edenmem.models.host import STORED, Agent, User
-from edenmem.models.ids import derived_id
+from edenmem.models.ids import derived_id, is_id
 
 
 def find_agent(runtime: Runtime, name: str) -> Agent | None:
@@ -25,9 +25,10 @@ def find_agent(runtime: Runtime, name: str) -> Agent | None:
 def find_user(runtime: Runtime, name: str) -> User | None:
     """Return the account with an ID or a unique username."""
     host = runtime.store.host
-    found = [host.user(each.id) for each in host.find("user", name)]
-    exact = [user for user in found if user and name in (user.id, user.username)]
-    return exact[0] if len(exact) == 1 else None
+    if is_id(name) and (user := host.user(name)) is not None:
+        return user
+    named = host.users_named(name)
+    return named[0] if len(named) == 1 else None
 
 
 def add_user(runtime: Runtime, name: str) -> User | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from edenmem.engine.chats.sessions import ChatRequest, ChatTurn
 from edenmem.engine.context.builder import BaseContext, ContextBuilder
-from edenmem.engine.context.recall import Recaller, RecallMode, recall_queries
+from edenmem.engine.context.recall import Recaller, RecallMode
 from edenmem.engine.context.xml import EMPTY, fact_line, item
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import in_thread
@@ -16,7 +16,6 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.engine.search.searcher import Searcher
 from edenmem.models.host import Agent
-from edenmem.models.search import FactFilter
 from edenmem.models.told import Note, Reply, make_note, shown_facts
 
 #: Introduction of the context in a system message.
@@ -71,20 +70,6 @@ class ChatMemory:
             self._contexts.build_base, turn.session, turn.view, is_new=turn.is_new
         )
 
-    async def has_facts(self, view: SessionView) -> bool:
-        """Return whether a search in the session's view can find anything.
-
-        Raises:
-            StoreError: the store is unavailable.
-        """
-
-        def look() -> bool:
-            filter = FactFilter(scopes=view.reads, live_at=self._runtime.clock())
-            facts = self._runtime.store.memory.facts(filter, limit=1)
-            return next(iter(facts), None) is not None
-
-        return await in_thread(look)
-
     async def queries(
         self, agent: Agent, turn: ChatTurn, message: str, mode: RecallMode
     ) -> tuple[str, ...]:
@@ -93,8 +78,6 @@ class ChatMemory:
         Raises:
             EdenmemError: the model that decides is missing or failed.
         """
-        if mode == "always":
-            return recall_queries((message,))
         plan = await self._recaller.plan(mode, message, turn.session, agent, turn.view, "")
         return plan.queries
 

@@ -30,12 +30,12 @@ from edenmem.engine.chats.messages import (
     with_answers,
 )
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.scopes.lookups import add_messages
 from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.forgetting import Subject, block
 from edenmem.models.host import STORED, Agent, Message, Session, ToolCall, User, owner_of
 from edenmem.models.ids import derived_id, is_id
+from edenmem.models.search import FactFilter
 from edenmem.models.told import Note
 
 _STEP = timedelta(milliseconds=1)
@@ -97,6 +97,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
         parent: Session that a new session diverged from.
         messages: New messages, in order.
         asked: ID of the message that the answer replies to ("": the answer is not stored).
+        has_facts: Whether a search in the view can find anything.
         note: The note of the memory in the request, to be stored with the messages.
     """
 
@@ -107,6 +108,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     messages: tuple[Message, ...]
     asked: str
+    has_facts: bool = False
     note: Note | None = None
 
 
@@ -129,9 +131,16 @@ def find_turn(runtime: Runtime, request: ChatRequest) -> ChatTurn:
         UsageError: the store does not allow the session, such as one without owner on MongoDB.
         StoreError: the store is unavailable.
     """
-    # The caller may keep the agent for long: read its current settings.
-    agent = runtime.store.host.agent(request.agent.id) or request.agent
-    request = msgspec.structs.replace(request, agent=agent)
+    with runtime.store.database.snapshot():
+        # The caller may keep the agent for long: read its current settings.
+        agent = runtime.store.host.agent(request.agent.id) or request.agent
+        turn = _find(runtime, msgspec.structs.replace(request, agent=agent))
+        in_view = FactFilter(scopes=turn.view.reads, live_at=runtime.clock())
+        facts = runtime.store.memory.facts(in_view, limit=1)
+        return msgspec.structs.replace(turn, has_facts=next(iter(facts), None) is not None)
+
+
+def _find(runtime: Runtime, request: ChatRequest) -> ChatTurn:
     if request.key is not None:
         return _keyed(runtime, request, request.key)
     if request.previous:
@@ -155,9 +164,12 @@ def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
     if not turn.messages:
         runtime.told.add(note)
         return
+    host = runtime.store.host
     if turn.is_new or turn.joins:
-        runtime.store.host.put_session(turn.session)
-    add_messages(runtime.store, turn.session.id, turn.messages, note=note)
+        host.put_session(turn.session)
+    elif host.session(turn.session.id) is None:
+        raise NotFoundError("the session of a chat was removed meanwhile")
+    host.add_messages(turn.session.id, turn.messages, note=note)
 
 
 def store_answer(

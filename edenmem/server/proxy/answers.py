@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,8 +23,35 @@ from edenmem.engine.chats.sessions import Answer
 _MOST_EVENT = 4 * 1024 * 1024
 #: Approximate overhead in memory of a line.
 _PER_LINE = 64
+#: Maximum size of a part of an answer once it is decoded.
+_MOST_DECODED = 64 * 1024 * 1024
 _DONE = "[DONE]"
 _ERROR = "the upstream reported an error"
+
+
+#: Decodes the next bytes of an answer; raises `ValueError` if it cannot.
+Decode = Callable[[bytes], bytes]
+
+
+def decoder(encoding: str) -> Decode | None:
+    """Return the decoder of a ``Content-Encoding``, or None if it is unknown."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return bytes
+    if name not in ("gzip", "x-gzip", "deflate"):
+        return None
+    inflate = zlib.decompressobj(wbits=47)
+
+    def decode(data: bytes) -> bytes:
+        try:
+            found = inflate.decompress(data, _MOST_DECODED)
+        except zlib.error as error:
+            raise ValueError("it is damaged") from error
+        if inflate.unconsumed_tail:
+            raise ValueError("it is too long")
+        return found
+
+    return decode
 
 
 class _Call:
@@ -33,9 +61,14 @@ class _Call:
 
 
 class StreamReader:
-    """Assemble the answer of an event stream, from the first of several choices."""
+    """Assemble the answer of an event stream, from the first of several choices.
 
-    def __init__(self) -> None:
+    Args:
+        decode: Decodes the stream.
+    """
+
+    def __init__(self, decode: Decode = bytes) -> None:
+        self._decode = decode
         self._rest = bytearray()
         self._data: list[str] = []
         self._data_size = 0
@@ -51,6 +84,11 @@ class StreamReader:
         """Parse the next bytes."""
         if self._data_size > _MOST_EVENT:
             return
+        try:
+            chunk = self._decode(chunk)
+        except ValueError as error:
+            self._give_up(str(error))
+            return
         # Search only the new bytes: a chunk may be a single byte.
         before, end, after = chunk.rpartition(b"\n")
         if end:
@@ -62,10 +100,13 @@ class StreamReader:
                     self._take(each)
         self._rest += after
         if self._data_size + len(self._rest) > _MOST_EVENT:
-            self._fault = "it is too long"
-            self._data_size = _MOST_EVENT + 1
-            self._rest.clear()
-            self._data.clear()
+            self._give_up("it is too long")
+
+    def _give_up(self, fault: str) -> None:
+        self._fault = fault
+        self._data_size = _MOST_EVENT + 1
+        self._rest.clear()
+        self._data.clear()
 
     def end(self) -> None:
         """Parse the rest: the last line, or a whole stream with "\\r" as its only ends of lines."""

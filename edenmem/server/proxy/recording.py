@@ -22,7 +22,7 @@ from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import Body
 from edenmem.server.proxy.frontends import SESSION_HEADERS, USER_HEADERS, named_in
 from edenmem.server.proxy.retries import Retries
-from edenmem.server.proxy.stages import Stages, Unlimited
+from edenmem.server.proxy.stages import Stages
 from edenmem.server.state import ServerState
 
 _UNKNOWN_USER = "unknown user; use 'edenmem user add NAME', or set server.create_users"
@@ -115,14 +115,33 @@ class Recording:
         Raises:
             Refused: no such agent or user within reach.
         """
-        self._turn = await self._find(stages)
+        limit = self._state.settings.server.store_timeout_seconds
+        self._turn = await stages.run("session", self._look_up(), limit, or_else=None)
+        asked = self.asked
+        if self._turn is not None and asked is not None and asked.host_user and asked.user is None:
+            # Do not reveal to the caller of a token which names exist.
+            stages.skip(
+                "user", "unknown, so no memory of the user", _UNKNOWN_USER,
+                is_told=self._caller.token_id is None,
+            )  # fmt: skip
         return self._turn
 
-    async def _find(self, stages: Stages, missed_at: datetime | None = None) -> ChatTurn | None:
-        agent, user, host_user = await self._who(stages)
-        if agent is None:
-            return None
-        self.asked = ChatRequest(
+    async def _look_up(self) -> ChatTurn:
+        """Return the turn, after the earlier chats that wait for the store."""
+        self._is_behind = not await self._retries.attempt(self.lane)
+        self.asked, turn = await in_thread(self._find)
+        return turn
+
+    def _find(self, missed_at: datetime | None = None) -> tuple[ChatRequest, ChatTurn]:
+        """Find the agent, the user and the turn; blocks.
+
+        Raises:
+            Refused: no such agent or user within reach.
+            NotFoundError: the token's user was removed.
+            StoreError: the store is unavailable.
+        """
+        agent, (user, host_user) = self._find_agent(), self._find_user()
+        asked = ChatRequest(
             agent=agent,
             user=user,
             host_user=host_user,
@@ -133,93 +152,50 @@ class Recording:
             is_retry=self._kept.is_retry,
             missed_at=missed_at,
         )
-        return await stages.run(
-            "session",
-            self._look_up(self.asked),
-            self._state.settings.server.store_timeout_seconds,
-            or_else=None,
-        )
-
-    async def _look_up(self, asked: ChatRequest) -> ChatTurn:
-        """Return the turn of a request, after the earlier chats that wait for the store."""
-        if asked.missed_at is None:
-            self._is_behind = not await self._retries.attempt(self.lane)
         whole = msgspec.structs.replace(asked, said=self._whole.said)
-        return await in_thread(self._chats.find_turn, whole)
+        return asked, self._chats.find_turn(whole)
 
-    async def _who(self, stages: Stages) -> tuple[Agent | None, User | None, str]:
-        """Return the agent, the user and the host's name of the user; no agent means no memory.
-
-        Raises:
-            Refused: no such agent or user within reach.
-        """
-        limit = self._state.settings.server.store_timeout_seconds
-        name = self._kept.agent_name
-        agent = self._state.agent
+    def _find_agent(self) -> Agent:
+        name, caller, agent = self._kept.agent_name, self._caller, self._state.agent
         if name:
-            agent = await stages.run(
-                "agent", in_thread(self._chats.find_agent, name), limit, or_else=None
-            )
-        elif self._caller.agents is not None and len(self._caller.agents) == 1:
-            (only,) = self._caller.agents
-            agent = await stages.run(
-                "agent", in_thread(self._chats.find_agent, only), limit, or_else=None
-            )
-        if agent is not None and not self._caller.may_reach_agent(agent.id):
-            agent = None
-        if agent is None and "agent" not in stages.left_out:
-            if name:
-                raise Refused(404, f"there is no agent {name!r}")
-            raise Refused(400, "an agent is required: send the header X-Edenmem-Agent")
-        host_user = self._kept.user_name
-        if self._caller.user_id is not None:
-            user = await self._find_user(stages, host_user or self._caller.user_id)
-            if user is None and (_is_user_late(stages) or not host_user):
-                return _without_user(stages)
-            if user is None or not self._caller.may_reach_user(user.id):
-                raise Refused(404, f"there is no user {host_user!r}")
-            return agent, user, self._caller.user_id
-        if self._kept.only_user and not await self._is_only_user(stages):
+            agent = self._chats.find_agent(name)
+        elif caller.agents is not None and len(caller.agents) == 1:
+            agent = self._chats.find_agent(*caller.agents)
+        if agent is not None and caller.may_reach_agent(agent.id):
+            return agent
+        if name:
+            raise Refused(404, f"there is no agent {name!r}")
+        raise Refused(400, "an agent is required: send the header X-Edenmem-Agent")
+
+    def _find_user(self) -> tuple[User | None, str]:
+        """Return the user, and the host's name of the user."""
+        caller, given, names = self._caller, self._kept.user_name, self._state.settings.server.users
+        name = names.get(given, given) or caller.user_id
+        user = self._chats.find_user(name) if name else None
+        if caller.user_id is not None:
+            if user is None and not given:
+                raise NotFoundError("the user of the token was removed")
+            if user is None or not caller.may_reach_user(user.id):
+                raise Refused(404, f"there is no user {given!r}")
+            return user, caller.user_id
+        if self._kept.only_user and not self._is_only_user(user, name):
             raise Refused(
                 403,
-                f"the server is for the user {self._kept.only_user!r}, not for {host_user!r}:"
+                f"the server is for the user {self._kept.only_user!r}, not for {given!r}:"
                 " start it without --user, or map the name in server.users",
             )
-        user = await self._find_user(stages, host_user) if host_user else None
-        if host_user and user is None:
-            if _is_user_late(stages):
-                return _without_user(stages)
-            # Do not reveal to the caller of a token which names exist.
-            stages.skip(
-                "user", "unknown, so no memory of the user", _UNKNOWN_USER,
-                is_told=self._caller.token_id is None,
-            )  # fmt: skip
-        return agent, user, host_user
+        if name and user is None and self._state.settings.server.create_users:
+            user = self._chats.add_user(name)
+        return user, given
 
-    async def _is_only_user(self, stages: Stages) -> bool:
+    def _is_only_user(self, user: User | None, name: str | None) -> bool:
         """Return whether the chat is of the server's only user, by any account."""
-        names = self._state.settings.server.users
-        both = self._kept.only_user, self._kept.user_name
-        wanted, given = (names.get(each, each) for each in both)
-        if given == wanted:
+        only = self._kept.only_user
+        only = self._state.settings.server.users.get(only, only)
+        if name == only:
             return True
-        limit = self._state.settings.server.store_timeout_seconds
-        find = self._chats.find_user
-        found = [
-            await stages.run("user", in_thread(find, name), limit, or_else=None)
-            for name in (wanted, given)
-        ]
-        return None not in found and len({user.person_id for user in found if user}) == 1
-
-    async def _find_user(self, stages: Stages, host_user: str) -> User | None:
-        settings = self._state.settings.server
-        name, limit = settings.users.get(host_user, host_user), settings.store_timeout_seconds
-        user = await stages.run("user", in_thread(self._chats.find_user, name), limit, or_else=None)
-        if user is None and settings.create_users and self._caller.user_id is None:
-            user = await stages.run(
-                "user", in_thread(self._chats.add_user, name), limit, or_else=None
-            )
-        return user
+        wanted = self._chats.find_user(only)
+        return user is not None and wanted is not None and user.person_id == wanted.person_id
 
     # -- storage -------------------------------------------------------------------------------
 
@@ -278,13 +254,10 @@ class Recording:
             name = kept.user_name  # before a look-up creates the user again
             await self._check_remembered(name, self._state.settings.server.users.get(name, name))
             if not kept.session_id:
-                stages = Unlimited(self._background, self._state.metrics)
-                self._turn = await self._find(stages, missed_at=kept.begun)
-                if self._turn is None or self.asked is None:
-                    raise NotFoundError("the user was removed meanwhile")
-                user_id = self.asked.user.id if self.asked.user else ""
-                session_id, agent_id = self._turn.session.id, self.asked.agent.id
-                await self._check_remembered(session_id, agent_id, user_id)
+                asked, turn = await in_thread(self._find, kept.begun)
+                self.asked, self._turn = asked, turn
+                user_id = asked.user.id if asked.user else ""
+                await self._check_remembered(turn.session.id, asked.agent.id, user_id)
             else:
                 await self._check_remembered(kept.session_id, kept.agent_id)
             await self._write(self._turn)
@@ -368,14 +341,3 @@ def unpack(data: bytes, state: ServerState, background: Background, retries: Ret
 def header(request: Request, name: str) -> str:
     """Return a header of edenmem, or ""."""
     return request.headers.get(f"x-edenmem-{name}", "").strip()[:200]
-
-
-def _is_user_late(stages: Stages) -> bool:
-    """Return whether the user look-up was late or failed."""
-    return "user" in stages.left_out
-
-
-def _without_user(stages: Stages) -> tuple[None, None, str]:
-    """Leave memory out: the chat must not be stored in a session without its user."""
-    stages.skip("session", "the user was not found, so nothing is stored yet")
-    return None, None, ""

@@ -20,6 +20,7 @@ from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats.memory import Retrieval
 from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
 from edenmem.engine.context.builder import BaseContext
+from edenmem.engine.context.recall import recall_queries
 from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import THREADS, in_thread
@@ -31,8 +32,10 @@ from edenmem.server.access import Caller, FromCaller
 from edenmem.server.limits import check_daily_use, count_daily_use, inflate
 from edenmem.server.problems import CHAT_ERRORS, Refused
 from edenmem.server.proxy.answers import (
+    Decode,
     ResponseReader,
     StreamReader,
+    decoder,
     read_answer,
     read_response,
 )
@@ -54,7 +57,6 @@ from edenmem.server.proxy.upstream import (
     Upstream,
     UpstreamFailed,
     chunks,
-    decoded_chunks,
     response_headers,
 )
 from edenmem.server.state import ServerState, state_of
@@ -78,8 +80,6 @@ _READ: dict[type[Body], Callable[[Any], Answer]] = {
 _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
 #: Longer answers without streaming pass unparsed.
 _MOST_ANSWER = 64 * 1024 * 1024
-#: Encodings of answers that are decoded, although none is asked for.
-_ENCODINGS = ("", "identity", "gzip", "deflate")
 #: Maximum size of a body that is parsed without a thread.
 _SHORT = 64 * 1024
 #: Maximum number of concurrent searches: half of the threads for the store.
@@ -176,11 +176,14 @@ async def _answer(request: Request, caller: Caller, kind: type[Body]) -> Respons
         body = None
     exchange = _Exchange(request, caller, state, kind)
     with _proxy_of(request).background.relaying():
-        return await _until_hang_up(request, exchange.run(data, body))
+        answer = await _until_hang_up(request.receive, exchange.run(data, body))
+    if answer is None:
+        raise Refused(499, "the client disconnected")
+    return answer
 
 
 class _Passed(StreamingResponse):
-    """An answer of the upstream as it arrives.
+    """An answer of the upstream as it arrives, until the client disconnects.
 
     It closes the upstream's connection even if the client disconnects before the first byte, when
     nothing reads the stream.
@@ -199,7 +202,7 @@ class _Passed(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
         try:
-            await super().__call__(scope, receive, send)
+            await _until_hang_up(receive, self.stream_response(send))
         finally:
             await self._upstream.aclose()
 
@@ -270,15 +273,14 @@ class _Exchange:
             await self._settle_use(0)
             return _Passed(response, chunks(response), headers)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        encoding = response.headers.get("content-encoding", "").strip().lower()
-        if encoding not in _ENCODINGS:
+        decode = decoder(response.headers.get("content-encoding", ""))
+        if decode is None:
             self._stages.skip("answer", "it cannot be parsed")
             return _Passed(response, chunks(response), headers)
-        headers = [each for each in headers if each[0].lower() != "content-encoding"]
         if kind == "text/event-stream":
-            relay = self._relay(decoded_chunks(response), _READERS[self._kind]())
+            relay = self._relay(chunks(response), _READERS[self._kind](decode))
             return _Passed(response, relay, headers)
-        return await self._pass_whole(response, headers, is_json="json" in kind)
+        return await self._pass_whole(response, decode, headers, is_json="json" in kind)
 
     async def _forward(self, data: bytes) -> httpx.Response:
         """Send a body to the upstream, and store the turn meanwhile.
@@ -377,20 +379,16 @@ class _Exchange:
         """Return whether a search ran, and the facts it found."""
         if retrieval.top_k <= 0 or retrieval.mode == "off" or not message.strip():
             return False, []
-        has_facts = await self._stages.run(
-            "search",
-            self._chats.memory.has_facts(turn.view),
-            self._settings.search_timeout_seconds,
-            or_else=None,
-        )
-        if not has_facts:
-            return has_facts is not None, []
-        queries = await self._stages.run(
-            "recall",
-            self._chats.memory.queries(agent, turn, message, retrieval.mode),
-            self._state.settings.context.recall_timeout_seconds,
-            or_else=(),
-        )
+        if not turn.has_facts:
+            return True, []
+        queries = recall_queries((message,))
+        if retrieval.mode != "always":
+            queries = await self._stages.run(
+                "recall",
+                self._chats.memory.queries(agent, turn, message, retrieval.mode),
+                self._state.settings.context.recall_timeout_seconds,
+                or_else=(),
+            )
         if not queries:
             return False, []
         hits = await self._stages.run(
@@ -470,12 +468,13 @@ class _Exchange:
     async def _pass_whole(
         self,
         response: httpx.Response,
+        decode: Decode,
         headers: list[tuple[str, str]],
         *,
         is_json: bool,
     ) -> Response:
         """Store an answer without streaming, and return it with the facts found."""
-        stream, parts = decoded_chunks(response), list[bytes]()
+        stream, parts = chunks(response), list[bytes]()
         size = 0
         try:
             async for chunk in stream:
@@ -487,7 +486,8 @@ class _Exchange:
             raise UpstreamFailed(str(error)) from error
         data = b"".join(parts)
         try:
-            whole = json.loads(data) if is_json else None
+            text = decode(data)
+            whole = json.loads(text) if is_json else None
         except (ValueError, RecursionError):
             whole = None
         if whole is None:
@@ -495,9 +495,10 @@ class _Exchange:
         else:
             usage = whole.get("usage") if isinstance(whole, dict) else None
             await self._keep_answer(_READ[self._kind](whole), usage)
+        dropped: tuple[str, ...] = ("x-edenmem-",)
         if self._retrieved and isinstance(whole, dict):
-            data = _with_hits(data, self._hits)
-        kept = [each for each in headers if not each[0].lower().startswith("x-edenmem-")]
+            data, dropped = _with_hits(text, self._hits), (*dropped, "content-encoding")
+        kept = [each for each in headers if not each[0].lower().startswith(dropped)]
         return _plain_response(data, response.status_code, [*kept, *self._own_headers()])
 
     async def _reserve_use(self, answer_tokens: int) -> None:
@@ -589,13 +590,9 @@ async def _read_body(request: Request, state: ServerState) -> bytes:
     return await in_thread(inflate, data, encoding, state.settings.server.max_body_mb)
 
 
-async def _until_hang_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the work, or cancel it when the client disconnects.
-
-    Raises:
-        Refused: the client disconnected.
-    """
-    working, leaving = asyncio.create_task(work), asyncio.create_task(_hang_up(request))
+async def _until_hang_up(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of the work, or cancel it and return None if the client disconnects."""
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_hang_up(receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:  # the server stops
@@ -607,12 +604,12 @@ async def _until_hang_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
     if not working.done():
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-        raise Refused(499, "the client disconnected")
+        return None
     return working.result()
 
 
-async def _hang_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 

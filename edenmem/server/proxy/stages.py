@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from edenmem.errors import EdenmemError
 from edenmem.server.metrics import Metrics
-from edenmem.server.problems import log_text
+from edenmem.server.problems import Refused, log_text
 from edenmem.server.proxy.background import Background
 
 _log = logging.getLogger(__name__)
@@ -56,6 +56,9 @@ class Stages:
             seconds: Time limit.
             or_else: Result of a failed or late stage.
             must_end: Finish late work in the background instead of canceling it.
+
+        Raises:
+            Refused: the stage refused the chat.
         """
         task = asyncio.create_task(work)
         try:
@@ -71,6 +74,8 @@ class Stages:
             return or_else
         try:
             return task.result()
+        except Refused:
+            raise
         except EdenmemError as error:
             # The message may name hosts and files, so the client gets only the type.
             self._leave_out(name, type(error).__name__, log_text(error))
@@ -108,26 +113,3 @@ class Stages:
         self._metrics.memory_skipped.labels(name, label or why).inc()
         effect = _EFFECTS.get(name, f"chat forwarded without memory: {name}")
         _log.warning("%s: %s", effect, details or why)
-
-
-class Unlimited(Stages):
-    """Runs the look-ups of a chat that is stored late: without time limits, errors are raised."""
-
-    async def run(
-        self,
-        name: str,
-        work: Coroutine[Any, Any, T],
-        seconds: float,
-        *,
-        or_else: T,
-        must_end: bool = False,
-    ) -> T:
-        """Return the result of a stage.
-
-        Raises:
-            EdenmemError: the stage failed.
-        """
-        return await work
-
-    def skip(self, name: str, why: str, details: str = "", *, is_told: bool = True) -> None:
-        """Do nothing: the chat was reported when it was forwarded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from urllib.parse import urlsplit
 
 import httpx
@@ -202,24 +202,14 @@ def response_headers(response: httpx.Response) -> list[tuple[str, str]]:
     ]
 
 
-def chunks(response: httpx.Response) -> AsyncGenerator[bytes]:
-    """Return the bytes of an answer as they arrive; see `_read`."""
-    return _read(response, response.aiter_raw())
-
-
-def decoded_chunks(response: httpx.Response) -> AsyncGenerator[bytes]:
-    """Return the bytes of an answer without their ``Content-Encoding``; see `_read`."""
-    return _read(response, response.aiter_bytes())
-
-
-async def _read(response: httpx.Response, stream: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield the bytes of an answer.
+async def chunks(response: httpx.Response) -> AsyncGenerator[bytes]:
+    """Yield the bytes of an answer as they arrive.
 
     Raises:
         StreamBroken: the upstream disconnected.
     """
     try:
-        async for chunk in stream:
+        async for chunk in response.aiter_raw():
             yield chunk
     except httpx.TimeoutException as error:
         _log_failure(response.request, type(error).__name__)

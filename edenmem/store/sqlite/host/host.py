@@ -44,6 +44,8 @@ from edenmem.store.sqlite.host.rows import (
 )
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from edenmem.models.backup import StoredUser
     from edenmem.models.told import Note
 
@@ -243,20 +245,8 @@ class Host(Part):
     ) -> int:
         if not messages:
             return 0
-        rows = [
-            MESSAGES.values(msgspec.structs.replace(message, session_id=session_id))
-            for message in messages
-        ]
         with self._db.writing() as connection:
-            known = connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,))
-            if known.fetchone() is None:
-                raise NotFoundError(f"session does not exist: {session_id}")
-            added = connection.executemany(INSERT_MESSAGE, rows).rowcount
-            connection.execute(
-                "UPDATE sessions SET last_activity = max(coalesce(last_activity, ?1), ?1)"
-                " WHERE id = ?2",
-                (max(to_ms(message.created_at) for message in messages), session_id),
-            )
+            added = _insert_messages(connection, session_id, messages)
             if note is not None:
                 from edenmem.store.sqlite.memory.told import add_notes
 
@@ -264,9 +254,10 @@ class Host(Part):
         return added
 
     def put_message(self, message: Message) -> None:
-        self.add_messages(message.session_id, [message])
         content = _content_values(message)
         with self._db.writing() as connection:
+            if _insert_messages(connection, message.session_id, [message]):
+                return
             changed = connection.execute(
                 "UPDATE messages SET content = ?1, tool_calls = ?2 WHERE id = ?3"
                 " AND session_id = ?4 AND (content, tool_calls) IS NOT (?1, ?2)",
@@ -354,3 +345,25 @@ class Host(Part):
     def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
         with self._db.reading() as connection:
             return complete_reference(connection, kind, text, limit)
+
+
+def _insert_messages(
+    connection: sqlite3.Connection, session_id: str, messages: Sequence[Message]
+) -> int:
+    """Insert messages with new IDs; return how many were new.
+
+    Raises:
+        NotFoundError: the session does not exist.
+    """
+    latest = max(to_ms(message.created_at) for message in messages)
+    found = connection.execute(
+        "UPDATE sessions SET last_activity = max(coalesce(last_activity, ?1), ?1) WHERE id = ?2",
+        (latest, session_id),
+    )
+    if found.rowcount != 1:
+        raise NotFoundError(f"session does not exist: {session_id}")
+    rows = [
+        MESSAGES.values(msgspec.structs.replace(message, session_id=session_id))
+        for message in messages
+    ]
+    return connection.executemany(INSERT_MESSAGE, rows).rowcount
