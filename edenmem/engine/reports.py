@@ -150,7 +150,7 @@ MemoryKind = Literal["facts", "reflections", "texts"]
 class MemoryHit(msgspec.Struct, frozen=True, kw_only=True):
     """A found fact, reflection or paragraph of a text. ``id`` is the ID of the document.
 
-    The ``score`` of a fact is the search score; others have BM25 within the searched texts. The
+    The ``score`` of a fact is the search score; others have the weight of the query's words. The
     two are not comparable.
     """
 

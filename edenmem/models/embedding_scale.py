@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 
@@ -24,14 +26,18 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         # Rounded, so that 0.65 is not shown as 0.6500000000000001.
         return None if self.floor is None else round((1 + self.floor) / 2, 6)
 
-    def share(self, score: float, lowest: float) -> float:
-        """Convert a score, (1 + cosine) / 2, to a share in [0, 1] of this scale.
+    def shares(self, scores: Mapping[str, float], lowest: float) -> dict[str, float]:
+        """Convert scores, (1 + cosine) / 2, to shares in [0, 1] of this scale.
 
         ``lowest`` is the lowest score of the candidates, for a model of unknown scale.
         """
         zero = 2 * lowest - 1 if self.zero is None else self.zero
-        cosine = 2 * score - 1
-        return min(1.0, max(0.0, (cosine - zero) / (self.one - zero))) if cosine > zero else 0.0
+        above = {id: 2 * score - 1 - zero for id, score in scores.items()}
+        span = self.one - zero
+        return {
+            id: 0.0 if each <= 0.0 else each / span if each < span else 1.0
+            for id, each in above.items()
+        }
 
     def fit(self, score: float) -> float:
         """Convert a score from a model with zero at cosine 0, as used in the settings.

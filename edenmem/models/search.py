@@ -11,7 +11,7 @@ import msgspec
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
-#: Decimals of semantic scores; equal scores are sorted by ID. Sums of doubles, rounded, are the
+#: Decimals of semantic scores. Sums of doubles, rounded, are the
 #: same on every processor and in any batch.
 SCORE_DECIMALS = 6
 
@@ -44,7 +44,8 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A fact found by a list, with the score of this list.
 
-    Semantic: (1 + cosine) / 2. Text: BM25 as in Lucene, higher is better.
+    Semantic: (1 + cosine) / 2. Text: the sum of the weights of the query's words
+    that the fact has; BM25 on Atlas.
     """
 
     fact_id: str
@@ -61,7 +62,8 @@ class Question(msgspec.Struct, frozen=True):
 class ListScores(msgspec.Struct, frozen=True):
     """The scores of one list for one question.
 
-    ``found`` are the facts of the list, best first, equal scores by ID. ``completed`` are the
+    ``found`` are the facts of the list, best first, of equal scores the newest: those that were
+    stored last, or the highest IDs on MongoDB. ``completed`` are the
     scores of facts that only other lists found; a fact without a vector has no semantic score, a
     fact without a word of the query no text score. ``whole`` is the text score of a fact with
     every word of the query; 0 if the store does not know it. Then ``coverage`` is the share of the

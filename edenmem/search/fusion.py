@@ -83,12 +83,12 @@ def _semantic_shares(known: Scores, scale: Scale) -> Scores:
         lowest, highest = min(known.values()), max(known.values())
     if lowest == highest:
         lowest = _NO_SIMILARITY
-    return {fact_id: scale.share(score, lowest) for fact_id, score in known.items()}
+    return scale.shares(known, lowest)
 
 
 def _word_shares(known: Scores, scores: ListScores) -> Scores:
     whole = scores.whole or max(scores.found.values(), default=0.0) or 1.0
-    shares = {fact_id: min(1.0, score / whole) for fact_id, score in known.items()}
+    shares = {id: score / whole if score < whole else 1.0 for id, score in known.items()}
     if scores.coverage:
         shares = {id: share * scores.coverage.get(id, 0.0) for id, share in shares.items()}
     return shares
@@ -100,8 +100,8 @@ def weigh(entered: Entered, weights: Weights) -> Scores:
     for name, of in entered.items():
         weight = weights[name]
         for fact_id, share in of.shares.items():
-            sums[fact_id] = min(1.0, sums.get(fact_id, 0.0) + weight * share)
-    return sums
+            sums[fact_id] = sums.get(fact_id, 0.0) + weight * share
+    return {fact_id: score if score < 1.0 else 1.0 for fact_id, score in sums.items()}
 
 
 def rrf(entered: Entered, k: int, floors: Floors) -> Scores:

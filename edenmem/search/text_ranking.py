@@ -1,9 +1,10 @@
-"""Ranking by words: BM25 with Lucene's weights, within the searched texts.
+"""Ranking by words: the sum of the weights of the query's words that a text has.
 
 The weight of a word is ``ln(1 + (N - n + 0.5) / (n + 0.5))``, where ``n`` of ``N`` texts have the
-word. The weight is never zero, so five texts are ranked as well as five thousand (Lucene's
-BM25Similarity, with its defaults for k1 and b). ``N``, ``n`` and the mean length are taken over the
-searched texts: a name in all of them has almost no weight.
+word: the weight of Lucene's BM25, which is never zero, so five texts are ranked as well as five
+thousand. ``N`` and ``n`` are taken over the searched texts: a name in all of them has almost no
+weight. Facts are single sentences: counting repeated words and dividing by the length, as BM25
+does, found less in chats and no more in facts.
 
 All stores without Lucene score by `WeighedQuery`; they differ in how they find the matching texts.
 """
@@ -21,50 +22,25 @@ from edenmem.search.words import index_words, is_fuzzy, query_words, within_one_
 #: A word in its index form, or several consecutive words.
 Term = tuple[str, ...]
 
-_K1 = 1.2
-_B = 0.75
-
 #: Above this number of texts, words in more than half of them are ignored.
 MANY = 10_000
 #: Maximum number of similar words for an unknown word; most frequent first.
 MOST_NEIGHBORS = 10
-_DIGITS = 12
 
 
 class WeighedQuery(msgspec.Struct, frozen=True):
-    """The terms of a query with their weights, and the mean length of the searched texts.
+    """The terms of a query with their weights.
 
-    ``whole`` is the score of a text of mean length with each word of the query once, including
-    words that no text has. Partial matches are measured against this score.
+    ``whole`` is the score of a text with each word of the query, including words that no text has.
+    Partial matches are measured against this score.
     """
 
     weights: Mapping[Term, float]
-    mean_length: float
     whole: float
 
     def score(self, words: Sequence[str]) -> float:
         """Score a text, given as index words; 0 if the text has no term."""
-        return round_score(
-            sum(
-                self.share(term, count, len(words))
-                for term in self.weights
-                if (count := count_term(term, words))
-            )
-        )
-
-    def share(self, term: Term, count: int, length: int) -> float:
-        """Return the part of a term with this count in the score of a text of ``length`` words."""
-        return self.share_of(self.weights[term], count, length=length)
-
-    def share_of(self, weight: float, count: int = 1, *, length: int) -> float:
-        """Return the part of a term, or of several that occur equally often, with this weight."""
-        relative = length / self.mean_length
-        return weight * count / (count + _K1 * (1 - _B + _B * relative))
-
-
-def round_score(score: float) -> float:
-    """Round a sum of shares, so that equal scores are equal in any order of addition."""
-    return round(score, _DIGITS)
+        return sum(weight for term, weight in self.weights.items() if has_term(term, words))
 
 
 def weigh(
@@ -72,7 +48,6 @@ def weigh(
     having: Mapping[Term, int],
     *,
     total: int,
-    mean_length: float,
 ) -> WeighedQuery:
     """Weigh the terms of a query by the number of texts that have them.
 
@@ -91,16 +66,15 @@ def weigh(
         max((weight(having[term]) for term in terms if term in kept or not having[term]), default=0)
         for terms in dict.fromkeys(map(tuple, words))
     ]
-    return WeighedQuery(weights, mean_length or 1.0, sum(wanted) / (1 + _K1))
+    return WeighedQuery(weights, sum(wanted))
 
 
-def count_term(term: Term, words: Sequence[str]) -> int:
-    """Count a term in a text."""
-    first, *rest = term
-    if not rest:
-        return words.count(first)
+def has_term(term: Term, words: Sequence[str]) -> bool:
+    """Check a text for a term."""
     size = len(term)
-    return sum(tuple(words[i : i + size]) == term for i in range(len(words) - size + 1))
+    if size == 1:
+        return term[0] in words
+    return any(tuple(words[i : i + size]) == term for i in range(len(words) - size + 1))
 
 
 def query_terms(query: str) -> list[tuple[str, Term]]:
@@ -117,7 +91,7 @@ def coverage(query: str, texts: Mapping[str, str]) -> dict[str, float]:
     for (key, _), words in zip(texts.items(), index_words(texts.values()), strict=True):
         known = set(words)
         had = sum(
-            count_term(term, words) > 0
+            has_term(term, words)
             or (is_fuzzy(word) and any(within_one_edit(term[0], each) for each in known))
             for word, term in asked
         )
@@ -136,24 +110,23 @@ class Corpus:
             self._words[key] = [intern(word) for word in words]
             for word in set(words):
                 self._having.setdefault(word, []).append(key)
-        self._mean_length = sum(map(len, self._words.values())) / max(len(self._words), 1)
 
     def weigh(self, query: str) -> WeighedQuery:
         """Weigh the words of a query among these texts."""
         words = [self._match(word, term) for word, term in query_terms(query)]
         terms = dict.fromkeys(term for terms in words for term in terms)
         having = {term: sum(1 for _ in self._texts_with(term)) for term in terms}
-        return weigh(words, having, total=len(self._words), mean_length=self._mean_length)
+        return weigh(words, having, total=len(self._words))
 
     def best(self, query: WeighedQuery, limit: int) -> list[tuple[str, float]]:
-        """Return the texts with any word of the query, best first, equal scores by ID."""
+        """Return the texts with any word of the query, best first, of equal scores the newest."""
         matching = dict.fromkeys(key for term in query.weights for key in self._texts_with(term))
         scores = ((key, query.score(self._words[key])) for key in matching)
-        return sorted(scores, key=lambda item: (-item[1], item[0]))[:limit]
+        return sorted(scores, key=lambda item: (item[1], item[0]), reverse=True)[:limit]
 
     def _texts_with(self, term: Term) -> Iterator[str]:
         for key in self._having.get(term[0], ()):
-            if len(term) == 1 or count_term(term, self._words[key]):
+            if len(term) == 1 or has_term(term, self._words[key]):
                 yield key
 
     def _match(self, word: str, term: Term) -> Sequence[Term]:

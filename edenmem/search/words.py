@@ -75,6 +75,9 @@ def normalize_for_index(text: str) -> str:
     return _patterns()[0].sub(r" \g<0> ", unicodedata.normalize("NFKC", text))
 
 
+_ASCII_WORD = re.compile("[0-9a-z]+")
+
+
 def _is_word_character(character: str) -> bool:
     category = unicodedata.category(character)
     return category[0] in "LN" or category in ("Mn", "Mc", "Co")
@@ -82,6 +85,8 @@ def _is_word_character(character: str) -> bool:
 
 def _pieces(text: str) -> list[str]:
     """Split a text without unspaced scripts into lower-case words."""
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
     spaced = "".join(c if _is_word_character(c) else " " for c in text.lower())
     return spaced.split()
 

@@ -35,8 +35,9 @@ class Search(Protocol):
     ) -> list[list[Candidate]]:
         """Return for each vector the nearest facts with vectors of ``model``, best first.
 
-        The filter is applied before ``limit``. Scores below ``floor`` are left out; equal scores
-        are ordered by ID. ``prepared`` allows a model that is only being switched to.
+        The filter is applied before ``limit``. Scores below ``floor`` are left out; of
+        equal scores the newest facts come first. ``prepared`` allows a model that is only being
+        switched to.
 
         Raises:
             EmbeddingModelMismatch: the filter's facts have vectors, but none of this model; or

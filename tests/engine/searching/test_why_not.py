@@ -111,8 +111,8 @@ async def test_a_fact_beyond_top_k_and_beyond_the_depth(
 ) -> None:
     facts = [
         add(store, embedder, f"grey cat Miso {' '.join(f'w{n}{i}' for i in range(n))}")
-        for n in range(12)
-    ]
+        for n in reversed(range(12))
+    ][::-1]
     third = await explainer.why_not(facts[2].id, QUERY, [SCOPE], recipe="convex")
     assert third.stage == "top_k"
     assert "--limit" in third.advice

@@ -70,7 +70,7 @@ def ids(candidates: list[Candidate]) -> list[str]:
 
 
 def assert_best_first(candidates: list[Candidate]) -> None:
-    assert candidates == sorted(candidates, key=lambda one: (-one.score, one.fact_id))
+    assert candidates == sorted(candidates, key=lambda one: (one.score, one.fact_id), reverse=True)
     assert len(set(ids(candidates))) == len(candidates)
 
 
@@ -127,10 +127,10 @@ def test_nothing_under_the_floor_is_a_candidate(store: Store) -> None:
     assert len(above[1]) == 5
 
 
-def test_equal_scores_are_ordered_by_id(store: Store) -> None:
+def test_of_equal_scores_the_newest_facts_come_first(store: Store) -> None:
     """Regardless of the number of queries and of the processor."""
     facts = [make_embedded(SCOPE, 1, f"fact {n}") for n in range(15)]
-    add_facts(store, *reversed(facts))
+    add_facts(store, *facts)
     queries = [random_unit(seed, DIMENSIONS) for seed in range(9)]
     alone = [
         semantic(store, query, limit=7, exact=exact)
@@ -141,9 +141,9 @@ def test_equal_scores_are_ordered_by_id(store: Store) -> None:
     for found in (*alone, *together):
         if store.search.search_ability().kind == "atlas":  # Atlas keeps any of the equal candidates
             assert len(found) == 7
-            assert ids(found) == sorted(ids(found))
+            assert ids(found) == sorted(ids(found), reverse=True)
         else:
-            assert ids(found) == sorted(fact.id for fact in facts)[:7]
+            assert ids(found) == [fact.id for fact in reversed(facts)][:7]
 
 
 def test_the_filter_applies_before_the_limit(store: Store) -> None:
@@ -388,7 +388,7 @@ def test_identical_texts_of_several_scopes_tie(store: Store) -> None:
     scopes = [Scope.user(AGENT, new_id()) for _ in range(5)]
     facts = [add_fact(store, scope, "Anna keeps bees.") for scope in scopes]
     found = text(store, "bees", filter=_filter(*scopes))
-    assert ids(found) == sorted(fact.id for fact in facts)
+    assert ids(found) == [fact.id for fact in reversed(facts)]
     assert len({candidate.score for candidate in found}) == 1
     assert msgspec.structs.asdict(found[0]).keys() == {"fact_id", "score"}
 

@@ -167,7 +167,7 @@ def test_ranking() -> None:
 
     assert [key for key, _ in best("Anna bees")][:1] == ["a"]
     assert [key for key, _ in best("lisbn")] == ["a"]
-    assert [key for key, _ in best("sings")] == ["c", "d"]  # equal scores by ID
+    assert [key for key, _ in best("sings")] == ["d", "c"]  # of equal scores the newest
     assert best("sings", 1) == best("sings")[:1]
     assert best("nothing of it") == []
     assert all(score > 0 for _, score in best("Anna keeps bees in Lisbon"))

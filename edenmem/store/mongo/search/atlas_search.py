@@ -321,7 +321,7 @@ class AtlasSearch:
         project = {"$project": {"_id": 1, "score": {"$meta": score}}}
         found = self._facts.aggregate([*pipeline, project], max_seconds=self._max_seconds)
         candidates = [Candidate(str(hit["_id"]), float(hit["score"])) for hit in found]
-        return sorted(candidates, key=lambda one: (-one.score, one.fact_id))
+        return sorted(candidates, key=lambda one: (one.score, one.fact_id), reverse=True)
 
     # -- consistency -----------------------------------------------------------------------
 

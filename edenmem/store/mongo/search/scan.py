@@ -209,7 +209,7 @@ class Nearest:
 
         self._queries = _normalize(np.stack([np.frombuffer(v, dtype="<f4") for v in vectors]))
         self._limit = limit
-        #: Negative scores with IDs, best first.
+        #: Scores with IDs, best first.
         self._best: list[list[tuple[float, str]]] = [[] for _ in vectors]
         self.length = self._queries.shape[1]
         self.other_lengths: set[int] = set()
@@ -231,13 +231,13 @@ class Nearest:
         # The last bits of doubles depend on the position in the batch.
         scores = np.round((1.0 + self._queries @ _normalize(matrix).T) / 2.0, SCORE_DECIMALS)
         self.compared += len(keys)
-        for place, row in enumerate((-scores).tolist()):
-            both = sorted([*self._best[place], *zip(row, keys, strict=True)])
+        for place, row in enumerate(scores.tolist()):
+            both = sorted([*self._best[place], *zip(row, keys, strict=True)], reverse=True)
             self._best[place] = both[: self._limit]
 
     def best(self) -> list[list[Candidate]]:
-        """Return the candidates of each query, best first, then by ID."""
-        return [[Candidate(key, -score) for score, key in best] for best in self._best]
+        """Return the candidates of each query, best first, of equal scores the newest."""
+        return [[Candidate(key, score) for score, key in best] for best in self._best]
 
 
 def _normalize(matrix: NDArray[Any]) -> NDArray[np.float64]:

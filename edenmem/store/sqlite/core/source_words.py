@@ -29,7 +29,7 @@ from edenmem.store.sqlite.core.words import TOKENIZER, index_texts, quote
 
 INDEX = "facts_source"
 TEXTS = "facts_source_texts"
-_VOCABULARY = "facts_source_words"
+WORDS = "facts_source_words"
 _AWAITED = "facts_source_awaited"
 
 #: Messages that are not forgotten.
@@ -110,13 +110,13 @@ def create_index(connection: sqlite3.Connection) -> None:
         f"CREATE VIRTUAL TABLE {INDEX} USING fts5 (content, messages, content = '',"
         f' tokenize = "{TOKENIZER}")'
     )
-    connection.execute(f"CREATE VIRTUAL TABLE {_VOCABULARY} USING fts5vocab ({INDEX}, 'row')")
+    connection.execute(f"CREATE VIRTUAL TABLE {WORDS} USING fts5vocab ({INDEX}, 'row')")
     _write_progress(connection, 0)
 
 
 def drop_index(connection: sqlite3.Connection) -> None:
     """Drop the index with its words."""
-    for table in (_VOCABULARY, INDEX, TEXTS, _AWAITED):
+    for table in (WORDS, INDEX, TEXTS, _AWAITED):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 

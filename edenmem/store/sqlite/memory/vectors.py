@@ -76,6 +76,19 @@ def put_vector(
 ) -> None:
     """Store the vector of a fact without one."""
     connection.execute("INSERT INTO vectors VALUES (?, ?)", (fact_no, vector))
+    _put_code(connection, fact_no, scope_id, model_id, vector)
+
+
+def _put_code(
+    connection: sqlite3.Connection, fact_no: int, scope_id: int, model_id: int, vector: bytes
+) -> None:
+    # Searches append codes that were added at the end to those that they know. No trigger does
+    # this: FTS5 would write out the words that it collected before each statement with a trigger.
+    connection.execute(
+        "UPDATE scopes SET codes_revision = codes_revision + 1 WHERE scope_id = ?1 AND ?3 <"
+        " (SELECT max(fact_no) FROM vector_codes WHERE scope_id = ?1 AND model_id = ?2)",
+        (scope_id, model_id, fact_no),
+    )
     connection.execute(
         "INSERT INTO vector_codes VALUES (?, ?, ?, ?)",
         (scope_id, model_id, fact_no, code_of(vector)),
@@ -97,10 +110,7 @@ def put_staged(
     """Store a second vector of a fact, of another model."""
     drop_staged(connection, fact_no, scope_id)
     connection.execute("INSERT INTO staged_vectors VALUES (?, ?, ?)", (fact_no, model_id, vector))
-    connection.execute(
-        "INSERT INTO vector_codes VALUES (?, ?, ?, ?)",
-        (scope_id, model_id, fact_no, code_of(vector)),
-    )
+    _put_code(connection, fact_no, scope_id, model_id, vector)
 
 
 def drop_staged(connection: sqlite3.Connection, fact_no: int, scope_id: int) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,24 +34,25 @@ if TYPE_CHECKING:
 
 
 _NO_FACTS: Numbers = np.zeros(0, np.int64)
+_NO_LENGTHS: Exact = np.zeros(0)
 
 
 class Block(NamedTuple):
     """The codes of one scope and model: fact numbers, and rows of 64-bit words.
 
-    A small block has the vectors too, as rows of length 1.
+    A small block has the vectors too, as they are stored, and the inverse of their lengths.
     """
 
     facts: Numbers
     words: Words
     ones: Scores
-    vectors: Exact | None = None
+    vectors: Scores | None = None
+    inverse: Exact = _NO_LENGTHS
 
     @property
     def size(self) -> int:
         """Return the size in bytes."""
-        vectors = 0 if self.vectors is None else self.vectors.nbytes
-        return self.facts.nbytes + self.words.nbytes + self.ones.nbytes + vectors
+        return sum(each.nbytes for each in self if each is not None)
 
 
 class _Known(NamedTuple):
@@ -83,8 +84,8 @@ class CodeCache:
             block, old = _append_new(connection, scope_id, model_id, known.block), known.block
         else:
             block, old = _read_block(connection, scope_id, model_id), None
-        if 0 < len(block.facts) <= _SMALL:
-            block = block._replace(vectors=_vectors_of(scorer, block, old))
+        if 0 < len(block.facts) * scorer.dimensions <= _SMALL:
+            block = _add_vectors(scorer, block, old)
         found = _Known(revision, codes_revision, block)
         self._blocks.put((scope_id, model_id), found, block.size)
         return block
@@ -122,12 +123,23 @@ def _read_block(
     return Block(np.array(numbers, dtype=np.int64), words, ones)
 
 
-def _vectors_of(scorer: ExactScores, block: Block, old: Block | None) -> Exact | None:
-    """Return the vectors of a block, which may begin with the facts of an earlier one."""
-    if old is None or old.vectors is None:
-        return scorer.unit_rows(block.facts)
-    more = scorer.unit_rows(block.facts[len(old.facts) :])
-    return None if more is None else np.concatenate([old.vectors, more])
+def _add_vectors(scorer: ExactScores, block: Block, old: Block | None) -> Block:
+    """Return a block with its vectors; it may begin with the facts of an earlier one.
+
+    Vectors whose products exceed float32 are not kept.
+    """
+    known = 0 if old is None else len(old.inverse)
+    vectors = scorer.vectors(block.facts[known:])
+    if vectors is None:
+        return block
+    with np.errstate(divide="ignore"):
+        inverse = 1 / _lengths(vectors.astype(np.float64))
+    if not np.all((inverse > 1 / _LONGEST) & (inverse < _LONGEST)):
+        return block
+    if old is not None and old.vectors is not None:
+        vectors = np.concatenate([old.vectors, vectors])
+        inverse = np.concatenate([old.inverse, inverse])
+    return block._replace(vectors=vectors, inverse=inverse)
 
 
 def words_of(codes: npt.NDArray[np.uint8]) -> Words:
@@ -140,16 +152,25 @@ def words_of(codes: npt.NDArray[np.uint8]) -> Words:
 def among(block: Block, only: Numbers) -> Block:
     """Return the part of a block with facts in a sorted list."""
     kept = np.isin(block.facts, only, assume_unique=True)
-    vectors = None if block.vectors is None else block.vectors[kept]
-    return Block(block.facts[kept], block.words[:, kept], block.ones[kept], vectors)
+    part = Block(block.facts[kept], block.words[:, kept], block.ones[kept])
+    if block.vectors is None:
+        return part
+    return part._replace(vectors=block.vectors[kept], inverse=block.inverse[kept])
 
 
 #: Compared exactly: this many times the limit, and at least this many.
 OVERSAMPLING = 4
 FEWEST_EXACT = 400
 
-#: Blocks of up to this many facts keep their vectors: all are compared at once, without a read.
-_SMALL = 512
+#: Blocks of up to this many numbers keep their vectors (8 MiB, 1,365 facts of 1,536 dimensions),
+#: which are compared without a read.
+_SMALL = 2 * 1024 * 1024
+#: Up to this many times the limit, all vectors in memory are compared exactly.
+_MOST_EXACT = 4
+#: Maximum error of a cosine in float32.
+_ROUNDING = 1e-4
+#: Longer vectors than this, and shorter ones than its inverse, do not fit float32 when multiplied.
+_LONGEST = 1e15
 
 _QUERY_BITS = 4
 #: A dimension this many times larger than nearly all others is not clipped: such a query uses twice
@@ -227,12 +248,18 @@ def _estimates(block: Block, query: _Levels) -> Scores:
     return estimates
 
 
-def _products(matrix: Exact, queries: Exact) -> Exact:
+def _products(matrix: npt.NDArray[Any], queries: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the products of each vector (row) with each query (column)."""
     if len(queries) > _FEW:
-        return matrix @ queries.T
+        products: npt.NDArray[Any] = matrix @ queries.T
+        return products
     # Row by row: for small products the threads of BLAS cost more than they save.
     return np.stack([np.vecdot(matrix, query) for query in queries], axis=1)
+
+
+def _lengths(matrix: Exact) -> Exact:
+    lengths: Exact = np.sqrt(np.vecdot(matrix, matrix))
+    return lengths
 
 
 def _scores(cosines: Exact) -> Exact:
@@ -290,31 +317,30 @@ class ExactScores:
 
     def __init__(self, connection: sqlite3.Connection, model: tuple[int, int]) -> None:
         self.connection = connection
-        self.model_id, self._dimensions = model
+        self.model_id, self.dimensions = model
         (self._any_staged,) = connection.execute(
             "SELECT EXISTS (SELECT 1 FROM staged_vectors)"
         ).fetchone()
 
-    def unit_rows(self, facts: Numbers) -> Exact | None:
-        """Return the vectors of facts as rows of length 1; None if one is missing."""
+    def vectors(self, facts: Numbers) -> Scores | None:
+        """Return the vectors of facts as rows; None if one is missing."""
         found = {number: vector for rows in self._vectors(facts) for number, vector in rows}
         try:
-            vectors = [found[number] for number in facts.tolist()]
+            return self._rows([found[number] for number in facts.tolist()])
         except KeyError:
             return None
-        return unit_queries(vectors) if vectors else np.zeros((0, self._dimensions))
+
+    def _rows(self, vectors: Sequence[bytes]) -> Scores:
+        return np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), self.dimensions)
 
     def score(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
         """Return (1 + cosine) / 2 of each fact (row) with each query (column)."""
         numbers = [_NO_FACTS]
         scores = [np.zeros((0, len(queries)))]
         for rows in self._vectors(facts):
-            matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4").astype(np.float64)
-            matrix = matrix.reshape(len(rows), self._dimensions)
-            lengths = np.sqrt(np.vecdot(matrix, matrix))
-            cosines = _products(matrix, queries) / lengths[:, None]
             numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
-            scores.append(_scores(cosines))
+            matrix = self._rows([row[1] for row in rows]).astype(np.float64)
+            scores.append(_scores(_products(matrix, queries) / _lengths(matrix)[:, None]))
         return np.concatenate(numbers), np.concatenate(scores)
 
     def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
@@ -344,6 +370,12 @@ class Nearest:
                 narrowed for block in self._blocks if len((narrowed := among(block, only)).facts)
             ]
         self._facts = np.concatenate([_NO_FACTS, *(block.facts for block in self._blocks)])
+        #: The vectors of all facts, if they are in memory, with the inverse of their lengths.
+        self._kept = [
+            (block.vectors, block.inverse) for block in self._blocks if block.vectors is not None
+        ]
+        if len(self._kept) < len(self._blocks):
+            self._kept = []
         #: The facts with exact scores, and the scores for each vector.
         self._known: tuple[Numbers, Exact] | None = None
         self._queries = np.zeros((0, 0))
@@ -351,15 +383,13 @@ class Nearest:
     def best(
         self, vectors: Sequence[bytes], limit: int, *, exact: bool = False, floor: float = 0.0
     ) -> list[dict[int, float]]:
-        """Return for each vector the nearest facts, and all equal to the last.
+        """Return for each vector the nearest facts, best first, of equal scores the newest.
 
         Scores below ``floor`` are left out.
         """
         self._queries = unit_queries(vectors)
-        rows = [block.vectors for block in self._blocks if block.vectors is not None]
-        if rows and len(rows) == len(self._blocks):
-            cosines = _products(np.concatenate(rows), self._queries)
-            self._known = self._facts, _scores(cosines)
+        if self._kept:
+            self._known = self._compare(limit, -1.0 if exact else 2 * floor - 1)
         elif exact or len(self._facts) <= max(2 * limit, _FIRST):
             self._known = self._scorer.score(np.sort(self._facts), self._queries)
         else:
@@ -370,15 +400,42 @@ class Nearest:
     def scores(self, vector: int, facts: Collection[int]) -> dict[int, float]:
         """Return the scores of those facts that have a vector, for a vector of `best`."""
         assert self._known is not None
-        numbers, known = self._known
-        found = _pairs(numbers, known[:, vector])
+        found = _pairs(self._known[0], self._known[1][:, vector])
         scores = {number: found[number] for number in facts if number in found}
         if len(scores) < len(facts) and len(found) < len(self._facts):
             others = np.array(sorted(set(facts).difference(found)), np.int64)
-            others = others[np.isin(others, self._facts, assume_unique=True)]
-            more, exact = self._scorer.score(others, self._queries[vector : vector + 1])
+            query = self._queries[vector : vector + 1]
+            if self._kept:
+                more, exact = self._score_kept(np.isin(self._facts, others), query)
+            else:
+                others = others[np.isin(others, self._facts, assume_unique=True)]
+                more, exact = self._scorer.score(others, query)
             scores |= _pairs(more, exact[:, 0])
         return scores
+
+    def _compare(self, limit: int, least: float) -> tuple[Numbers, Exact]:
+        """Return the exact scores of the facts that are among the best in float32.
+
+        ``least`` is the minimum cosine.
+        """
+        wanted = np.ones(len(self._facts), bool)
+        if len(wanted) > _MOST_EXACT * limit:
+            queries = self._queries.astype(np.float32)
+            cosines = np.concatenate(
+                [_products(kept, queries) * inverse[:, None] for kept, inverse in self._kept]
+            )
+            bars = np.maximum(np.partition(cosines, -limit, axis=0)[-limit], least)
+            wanted = (cosines >= bars - _ROUNDING).any(axis=1)
+        return self._score_kept(wanted, self._queries)
+
+    def _score_kept(self, wanted: npt.NDArray[np.bool_], queries: Exact) -> tuple[Numbers, Exact]:
+        """Return the exact scores of the facts at some places, whose vectors are in memory."""
+        cosines, start = [], 0
+        for kept, inverse in self._kept:
+            part = wanted[start : start + len(kept)]
+            start += len(kept)
+            cosines.append(_products(kept[part].astype(np.float64), queries) * inverse[part, None])
+        return self._facts[wanted], _scores(np.concatenate(cosines))
 
     def _likely(self, queries: Exact, limit: int, floor: float) -> tuple[Numbers, Exact]:
         """Return the exact scores of the facts with the highest estimates.
@@ -448,10 +505,8 @@ class Nearest:
 
 
 def _rank(facts: Numbers, scores: Exact, limit: int) -> dict[int, float]:
-    if len(scores) > limit:  # including all equal to the last
-        bar = np.partition(scores, len(scores) - limit)[-limit]
-        facts, scores = facts[scores >= bar], scores[scores >= bar]
-    return _pairs(facts, scores)
+    order = np.lexsort((facts, scores))[::-1][:limit]
+    return _pairs(facts[order], scores[order])
 
 
 def _pairs(facts: Numbers, scores: Exact) -> dict[int, float]:

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 _STAGED = "SELECT 1 FROM staged_vectors b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
 
+#: The size of an ID in entries of `Postings`.
+_ID_ENTRIES = 16
+
+
 class Search(Part):
     """See `edenmem.store.protocol.search.Search`."""
 
@@ -156,23 +160,35 @@ class Search(Part):
                 else search.words(questions, limit, SOURCES if name == "source" else FACTS)
                 for name in lists
             }
-            numbers = {number for way in ways.values() for found in way.found for number in found}
-            known = _read_ids(connection, numbers)
-            completed: list[Lists] = []
-            for place in range(len(questions)):
-                found = {name: way.best(place, known, limit) for name, way in ways.items()}
-                union = {number for of in found.values() for number in of}
-                completed.append(
-                    {
-                        name: way.scores(place, found[name], union, known)
-                        for name, way in ways.items()
-                    }
-                )
+            unions = [
+                set().union(*of) for of in zip(*(way.found for way in ways.values()), strict=True)
+            ]
+            known = self._ids(connection, states, set().union(*unions))
+            completed: list[Lists] = [
+                {name: way.scores(place, union, known) for name, way in ways.items()}
+                for place, union in enumerate(unions)
+            ]
         return Candidates(
             lists=tuple(completed),
             unconfirmed=frozenset(id for id, is_unconfirmed in known.values() if is_unconfirmed),
             without_vector=search.without_vector,
         )
+
+    def _ids(
+        self, connection: sqlite3.Connection, states: Collection[State], numbers: Collection[int]
+    ) -> _Known:
+        """Return the IDs of facts, and whether they are unconfirmed; cached for the scopes."""
+        key = ("ids", *((state.number, state.revision) for state in states))
+        cached: dict[int, tuple[str, int]] = self.postings.get(key) or {}
+        if missing := [number for number in numbers if number not in cached]:
+            rows = connection.execute(
+                "SELECT fact_no, id, unconfirmed > '' FROM facts"
+                " WHERE fact_no IN (SELECT value FROM json_each(?))",
+                (json_array(missing),),
+            )
+            cached.update((number, (fact_id, doubt)) for number, fact_id, doubt in rows)
+            self.postings.put(key, cached, _ID_ENTRIES * len(cached))
+        return {number: cached[number] for number in numbers}
 
 
 #: The ID of each fact, and whether it is unconfirmed.
@@ -180,29 +196,19 @@ _Known = Mapping[int, tuple[str, int]]
 
 
 class _Way(NamedTuple):
-    """A list of each question, by numbers of facts, and how to score other facts."""
+    """The list of each question, best first, by numbers of facts; and how to score other facts."""
 
     found: Sequence[Mapping[int, float]]
     complete: Callable[[int, set[int]], Mapping[int, float]]
     whole: Sequence[float]
 
-    def best(self, place: int, known: _Known, limit: int) -> dict[int, float]:
-        """Return the best facts of a question, equal scores by ID."""
-        found = self.found[place]
-        ranked = sorted(found, key=lambda number: (-found[number], known[number][0]))
-        return {number: found[number] for number in ranked[:limit]}
-
-    def scores(
-        self, place: int, best: Mapping[int, float], facts: set[int], known: _Known
-    ) -> ListScores:
+    def scores(self, place: int, facts: set[int], known: _Known) -> ListScores:
         """Return the scores of a question by ID, for the best facts of all lists."""
-        lacking, more = facts.difference(best), dict[int, float]()
-        if lacking:
-            found = self.found[place]
-            more |= {number: found[number] for number in lacking if number in found}
-            more |= self.complete(place, lacking.difference(found))
+        found = self.found[place]
+        lacking = facts.difference(found)
+        more = self.complete(place, lacking) if lacking else {}
         return ListScores(
-            {known[number][0]: score for number, score in best.items()},
+            {known[number][0]: score for number, score in found.items()},
             {known[number][0]: score for number, score in more.items()},
             self.whole[place],
         )
@@ -300,15 +306,6 @@ class _Search:
             stored=f"{model} ({row[1]:,} dimensions)",
             current=f"{model} ({dimensions:,} dimensions)",
         )
-
-
-def _read_ids(connection: sqlite3.Connection, numbers: Collection[int]) -> _Known:
-    rows = connection.execute(
-        "SELECT fact_no, id, unconfirmed > '' FROM facts"
-        " WHERE fact_no IN (SELECT value FROM json_each(?))",
-        (json_array(numbers),),
-    )
-    return {number: (fact_id, doubt) for number, fact_id, doubt in rows}
 
 
 def _candidates(scores: ListScores) -> list[Candidate]:
