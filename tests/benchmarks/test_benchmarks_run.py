@@ -14,10 +14,8 @@ import pytest
 
 from tests.benchmarks import __main__ as runner
 from tests.benchmarks import growth, plain
-from tests.benchmarks.data import DIMENSIONS, facts, questions, unit
-from tests.benchmarks.measure import Bench, Row, Target, interleaved, p95
+from tests.benchmarks.measure import Bench, Row
 from tests.benchmarks.subjects import ON_REQUEST, SUBJECTS
-from tests.benchmarks.table import render
 from tests.benchmarks.world import World
 
 pytestmark = pytest.mark.exhaustive
@@ -41,61 +39,6 @@ def test_a_subject_gives_figures_and_right_results(name: str, bench: Bench) -> N
         assert row.agrees, row.subject
         assert row.baseline or row.unit == "calls", row.subject
         assert row.unit == "calls" or row.baseline_figure is not None
-
-
-def test_the_same_seed_gives_the_same_data() -> None:
-    assert list(facts(30)) == list(facts(30))
-    assert questions(3, 30) == questions(3, 30)
-
-
-def test_facts_are_like_facts() -> None:
-    import numpy as np
-
-    made = list(facts(500))
-    assert len({fact.id for fact in made}) == len({fact.hash for fact in made}) == 500
-    assert all(12 <= len(fact.content.split()) <= 30 for fact in made)
-    vectors = np.array([np.frombuffer(fact.embedding or b"", np.float32) for fact in made])
-    assert vectors.shape == (500, DIMENSIONS)
-    assert np.allclose(vectors, unit(vectors), atol=1e-5)
-    cosines = vectors @ vectors.T
-    assert 0.1 < np.median(cosines) < 0.4  # a topic in common brings some of them nearer
-    assert np.partition(cosines[0], -3)[-3] > 0.45
-
-
-def test_targets_are_held_to_the_right_figure() -> None:
-    def row(**fields: object) -> Row:
-        return Row("subject", "ms", 10.0, "baseline", 5.0, **fields)  # type: ignore[arg-type]
-
-    assert row().ratio == 2.0
-    assert row().met is None
-    assert row(target=Target("figure", 10)).met is True
-    assert row(target=Target("ratio", 1.9)).met is False
-    assert row(target=Target("figure", 11, at_least=True)).met is False
-    assert Row("subject", "ms", 1.0, target=Target("ratio", 9)).met is False
-
-
-def test_the_table_says_what_was_missed_and_where_results_differ() -> None:
-    rows = [
-        Row("slow", "ms", 12.0, "other", 3.0, Target("figure", 10)),
-        Row("wrong", "ms", 1.0, "other", 3.0, Target("ratio", 0.5), agrees=False),
-    ]
-    slow, wrong = render(rows, markdown=True).splitlines()[-2:]
-    assert [cell.strip() for cell in slow.split("|")[1:-1]] == [
-        "slow", "ms", "other", "3", "12", "4.00", "figure ≤ 10", "no"
-    ]  # fmt: skip
-    assert wrong.endswith("yes (results differ) |")
-
-
-def test_runs_take_turns() -> None:
-    order: list[str] = []
-    taken = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
-    assert order == ["a", "b", "b", "a", "a", "b"]
-    assert {name: len(each) for name, each in taken.items()} == {"a": 2, "b": 2}
-
-
-def test_p95_is_a_value_that_was_measured() -> None:
-    assert p95([float(value) for value in range(1, 101)]) == 95.0
-    assert p95([7.0]) == 7.0
 
 
 def test_an_unknown_name_is_refused(

@@ -20,7 +20,6 @@ from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW
 from tests.support.memory import add_fact, add_reflection, applied, consolidate
-from tests.support.vectors import random_unit
 
 AGENT = new_id()
 SCOPE = Scope.user(AGENT, new_id())
@@ -92,19 +91,6 @@ def test_a_restored_fact_is_missing_in_between(store: Store, version: int) -> No
     assert contents(store, hour(0.5)) == ["one"]
     assert contents(store, hour(2)) == []
     assert contents(store, hour(3.5)) == ["one"]
-
-
-def test_a_fact_is_removed_and_restored_repeatedly(store: Store) -> None:
-    fact = add_fact(store, SCOPE, "one", embedding=random_unit(1), embedding_model="m")
-    for turn in range(3):
-        remove(store, fact, hour(turn + 1))
-        snapshot = store.history.versions("fact", fact.id)[-1].snapshot
-        assert snapshot == fact
-        applied(store, AddFact(fact=snapshot), at=hour(turn + 1))
-    revise(store, fact, "two", hour(9))
-    history = store.history.versions("fact", fact.id)
-    assert [entry.action for entry in history] == ["add", *["delete", "restore"] * 3, "edit"]
-    assert len({entry.id for entry in history}) == len(history)
 
 
 def test_the_past_is_scoped(store: Store) -> None:

@@ -20,7 +20,6 @@ from edenmem.search import text_ranking
 from edenmem.search.text_ranking import Corpus
 from edenmem.search.words import MOST_WORDS, query_words, within_one_edit
 from edenmem.store.sqlite import SqliteStore
-from edenmem.store.sqlite.core.words import quote
 from edenmem.store.sqlite.search import fulltext
 from edenmem.store.sqlite.search.fulltext import _edits_of_head
 from edenmem.text import clean
@@ -180,15 +179,6 @@ def test_no_query_is_an_error(opened: SqliteStore, query: str) -> None:
 
 def add_facts_once(store: SqliteStore) -> None:
     store.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "Saffron and honey."))))
-
-
-def test_a_column_cannot_be_named(opened: SqliteStore) -> None:
-    """The scope is a column of the index: no query may reach it."""
-    add_fact(opened, SCOPE, "Anna keeps bees.")
-    add_fact(opened, OTHER, "Dora keeps bees.")
-    for query in ("scope:s2 bees", "s1", "s2", 'bees" OR scope:"s2', "{scope}: s2 bees"):
-        assert search(opened, query) in (["Anna keeps bees."], []), query
-    assert quote('a"b') == '"a""b"'
 
 
 # -- many scopes ---------------------------------------------------------------------------------
