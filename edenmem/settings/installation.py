@@ -31,7 +31,7 @@ def install_hint(*extras: str) -> str:
     if not requirement:
         return _in_a_clone(wanted)
     is_of_uv = (installed.read_text("INSTALLER") or "").strip() == "uv"
-    return f"{_command(is_of_uv=is_of_uv)} {shlex.quote(requirement)}"
+    return _command(shlex.quote(requirement), is_of_uv=is_of_uv)
 
 
 def own_command() -> list[str]:
@@ -62,16 +62,20 @@ def _requirement(origin: dict[str, Any], wanted: str) -> str:
     return f"{path}{wanted}" if Path(path).exists() else ""
 
 
-def _command(*, is_of_uv: bool) -> str:
-    """Return the command that installs into this environment."""
+def _command(requirement: str, *, is_of_uv: bool) -> str:
+    """Return the command that installs into this environment, or runs in another one of uvx."""
     import shutil
 
     environment = Path(sys.prefix)
     if (environment / "pipx_metadata.json").is_file():
-        return f"pipx runpip {shlex.quote(environment.name)} install"
+        return f"pipx runpip {shlex.quote(environment.name)} install {requirement}"
+    if (environment / "uv-receipt.toml").is_file():
+        return f"uv tool install {requirement}"
+    if environment.parent.name.startswith("archive-v"):  # the cache of uvx
+        return f"uvx --from {requirement} edenmem"
     if is_of_uv:
-        return f"uv pip install --python {shlex.quote(sys.executable)}"
+        return f"uv pip install --python {shlex.quote(sys.executable)} {requirement}"
     own = shutil.which("pip")
     if own and Path(own).parent == Path(sys.executable).parent:
-        return "pip install"
-    return f"{shlex.quote(sys.executable)} -m pip install"
+        return f"pip install {requirement}"
+    return f"{shlex.quote(sys.executable)} -m pip install {requirement}"

@@ -31,9 +31,11 @@ class Installed:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Install edenmem in an environment in ``tmp_path``, from an origin."""
 
-    def install(origin: Any, *, installer: str = "pip", receipt: str = "") -> str:
-        environment = tmp_path / "env"
-        environment.mkdir(exist_ok=True)
+    def install(
+        origin: Any, *, installer: str = "pip", receipt: str = "", folder: str = "env"
+    ) -> str:
+        environment = tmp_path / folder
+        environment.mkdir(exist_ok=True, parents=True)
         if receipt:
             (environment / receipt).touch()
         monkeypatch.setattr(sys, "prefix", str(environment))
@@ -65,6 +67,10 @@ def test_each_installation_has_its_command(installed: Any, tmp_path: Path) -> No
         assert installed(gone) == 'pip install ".[ui]" in a clone of edenmem'
     by_pipx = installed(from_clone, receipt="pipx_metadata.json")
     assert by_pipx == f"pipx runpip env install '{clone}[ui]'"
+    by_uvx = installed(from_clone, installer="uv", folder="archive-v0/x1")
+    assert by_uvx == f"uvx --from '{clone}[ui]' edenmem"
+    as_tool = installed(from_clone, installer="uv", receipt="uv-receipt.toml", folder="tools/e")
+    assert as_tool == f"uv tool install '{clone}[ui]'"
 
 
 def test_the_pip_of_an_active_environment_has_a_short_name(
