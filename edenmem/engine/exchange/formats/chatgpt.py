@@ -37,12 +37,13 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
         if not messages:
             left_out["empty conversations"] += 1
             continue
+        title, created = item.get("title"), item.get("create_time")
         yield (
             number,
             {
-                "session": session_name("chatgpt", item, item.get("create_time"), messages[0]),
-                "title": item.get("title"),
-                "created_at": time(item.get("create_time")),
+                "session": session_name("chatgpt", item, created, messages[0], title=title),
+                "title": title,
+                "created_at": time(created),
                 "incognito": item.get("is_do_not_remember") is True,
                 "messages": messages,
             },

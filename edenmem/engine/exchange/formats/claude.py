@@ -32,7 +32,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
         yield (
             number,
             {
-                "session": session_name("claude", item, messages[0]),
+                "session": session_name("claude", item, messages[0], title=item.get("name")),
                 "title": item.get("name"),
                 "created_at": time(item.get("created_at")),
                 "messages": messages,

@@ -40,10 +40,16 @@ def fact(system: str, content: object, id: object = None, **fields: object) -> d
     return {name: value for name, value in line.items() if value is not None}
 
 
-def session_name(system: str, item: Mapping[str, Any], *beginning: object) -> str:
-    """Return a name for a chat from its ID, or else from what its beginning has of its own."""
+def session_name(
+    system: str, item: Mapping[str, Any], *beginning: object, title: object = None
+) -> str:
+    """Return a name for a chat from its ID, or else from what its beginning has of its own.
+
+    With a title, which people read better, it is the ID of the session with that name.
+    """
     named = next((str(item[name]) for name in _IDS if item.get(name)), "")
-    return f"{system}-{named or derived_id('chat', str(beginning))[:12]}"
+    name = f"{system}-{named or derived_id('chat', str(beginning))[:12]}"
+    return derived_id("session", name) if title else name
 
 
 def time(value: object) -> object:
