@@ -220,6 +220,8 @@ def search(
         chosen.id, [ScopeKind.USER]
     ):
         run.out.note("users' facts are searched only with --user")
+    if not (found_any or run.out.is_data or run.service.scopes.of_agent(chosen.id, [])):
+        run.out.note(f"{chosen.username} has no memory yet: form it with 'edenmem form --idle'")
 
 
 def _parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
