@@ -26,8 +26,9 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
     ``scopes`` are exact; an empty tuple matches nothing. ``since`` (inclusive) and ``until``
     (exclusive) apply to ``said_at``, without it to ``formed_at``. ``live_at`` leaves out facts that
     have expired at that time. ``tags`` matches facts with all of them. ``unconfirmed`` matches only
-    facts in doubt, and ``expired_at`` only those that have expired at that time; both for lists,
-    since search indexes may lack these fields.
+    facts in doubt, ``expired_at`` only those that have expired at that time, and ``recent_before``
+    only those whose ``recent_at`` is before that time; all three for lists, since search indexes
+    may lack these fields.
     """
 
     scopes: tuple[Scope, ...]
@@ -39,6 +40,7 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     unconfirmed: bool = False
     expired_at: datetime | None = None
+    recent_before: datetime | None = None
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):

@@ -34,6 +34,7 @@ M = TypeVar("M")
 #: Maximum length of a field; the engine limits the words.
 _MOST_CHARACTERS = 200_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STEP = timedelta(milliseconds=1)
 _MOST_NUMBER = 2**31 - 1
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -367,7 +368,7 @@ class Page(BaseModel, Generic[T]):
 
 
 def page(
-    found: Iterable[M],
+    find: Callable[[datetime | None], Iterable[M]],
     key: Callable[[M], tuple[datetime, str]],
     shown: Callable[[M], T],
     limit: int,
@@ -376,7 +377,7 @@ def page(
     """Return a page of items.
 
     Args:
-        found: All items, latest first.
+        find: Returns the items, latest first, at least all from before a time, if one is given.
         key: Returns the time and the ID of an item.
         shown: Returns the document of an item.
         limit: Maximum number of items.
@@ -385,11 +386,13 @@ def page(
     Raises:
         Refused: the cursor is invalid (422).
     """
-    rest: Iterator[M] = iter(found)
-    if cursor is not None:
+    if cursor is None:
+        rest = iter(find(None))
+    else:
         if (given := _CURSOR.fullmatch(cursor)) is None:
             raise Refused(422, "query.cursor is not a cursor of this list")
-        rest = _after(rest, key, _EPOCH + timedelta(milliseconds=int(given[1])), given[2])
+        moment = _EPOCH + timedelta(milliseconds=int(given[1]))
+        rest = _after(find(moment + _STEP), key, moment, given[2])
     items = list(islice(rest, limit + 1))
     more = None
     if len(items) > limit:

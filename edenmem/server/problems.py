@@ -287,7 +287,7 @@ _INVALID = {
     "less_than_equal": "must be a whole number of at most {le}",
     "literal_error": "must be {expected}",
     "enum": "must be {expected}",
-    "string_pattern": "must be {expected}",
+    "string_pattern": "must match {pattern}",
     "string": "must be text",
     "int": "must be a whole number",
     "bool": "must be true or false",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from heapq import merge
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Query, Response
 
 from edenmem.engine.reports import MemoryHit, MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.search.request import check_callers_recipe
 from edenmem.errors import NotFoundError
+from edenmem.models.changes import AuditEntry
 from edenmem.models.host import Agent
 from edenmem.models.ids import as_utc, is_id, utc_now
 from edenmem.models.memory import NO_FIELDS
@@ -222,7 +225,10 @@ def list_facts(
         expired_at=utc_now() if expired else None,
     )
     return page(
-        reach.service.memory.facts(filter, limit=None if cursor else limit + 1),
+        lambda before: reach.service.memory.facts(
+            msgspec.structs.replace(filter, recent_before=before),
+            limit=None if before else limit + 1,
+        ),
         lambda fact: (fact.recent_at, fact.id),
         lambda fact: fact_document(fact, reach.caller),
         limit,
@@ -378,15 +384,22 @@ def list_told(
     given that fact or reflection. A user's token sees replies to that user."""
     chosen = reach.agent(agent)
     account = reach.account(chosen, user)
-    replies = reach.service.told.replies(
-        agent_id=chosen.id,
-        user_ids=reach.service.host.person(account).ids if account else None,
-        session_id=session,
-        keys=[memory] if memory else None,
-        limit=None if cursor else limit + 1,
-    )
+    user_ids = reach.service.host.person(account).ids if account else None
     shown = partial(ReplyDocument.model_validate, from_attributes=True)
-    return page(replies, lambda one: (one.at, one.id), shown, limit, cursor)
+    return page(
+        lambda before: reach.service.told.replies(
+            agent_id=chosen.id,
+            user_ids=user_ids,
+            session_id=session,
+            keys=[memory] if memory else None,
+            until=before,
+            limit=None if before else limit + 1,
+        ),
+        lambda one: (one.at, one.id),
+        shown,
+        limit,
+        cursor,
+    )
 
 
 @router.get("/told/{reply_id}", summary="Read what a reply was given")
@@ -419,19 +432,20 @@ def log(
     With ``user`` or the token of a user: only changes of that user's memory."""
     chosen = reach.agent(agent)
     account = reach.account(chosen, user) if user else reach.caller.user_id
-    history = reach.service.history
     begin, end = _utc(since), _utc(until)
-    if account is None:
-        entries = history.entries(agent_id=chosen.id, since=begin, until=end)
-    else:
-        scopes = [Scope.user(chosen.id, each) for each in reach.service.host.person(account).ids]
-        entries = merge(
-            *(history.entries(scope=each, since=begin, until=end) for each in scopes),
-            key=lambda entry: entry.at,
-            reverse=True,
-        )
+    within: list[dict[str, Any]] = [{"agent_id": chosen.id}]
+    if account is not None:
+        ids = reach.service.host.person(account).ids
+        within = [{"scope": Scope.user(chosen.id, each)} for each in ids]
+
+    def find(before: datetime | None) -> Iterator[AuditEntry]:
+        last = min(filter(None, (end, before)), default=None)
+        entries = partial(reach.service.history.entries, since=begin, until=last)
+        parts = (entries(**each) for each in within)
+        return merge(*parts, key=lambda entry: entry.at, reverse=True)
+
     return page(
-        entries,
+        find,
         lambda entry: (entry.at, entry.id),
         lambda entry: entry_document(entry, reach.caller),
         limit,

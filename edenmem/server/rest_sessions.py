@@ -256,7 +256,9 @@ def list_review(
     within = [each for each in found if reach.caller.may_write(each.home)]
     within.sort(key=lambda each: each.id)
     within.sort(key=lambda each: each.held_at, reverse=True)
-    return page(within, lambda each: (each.held_at, each.id), review_document, limit, cursor)
+    return page(
+        lambda _: within, lambda each: (each.held_at, each.id), review_document, limit, cursor
+    )
 
 
 @router.get("/review/{item_id}", summary="Read an item", responses=problem_responses(502))
@@ -454,7 +456,7 @@ def list_sessions(
     chosen = reach.agent(agent)
     account = reach.account(chosen, user)
     return page(
-        reach.service.store.host.sessions(agent_id=chosen.id, user_id=account),
+        lambda _: reach.service.store.host.sessions(agent_id=chosen.id, user_id=account),
         lambda session: (session.last_activity or _NEVER, session.id),
         lambda session: NamedDocument(
             id=session.id, name=session.label, created_at=session.created_at

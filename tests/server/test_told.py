@@ -53,6 +53,8 @@ async def test_a_search_and_a_context_are_noted(town: Town) -> None:
         ] == [REPLY]
         of_fact = {"agent": "mira", "memory": TOMAS_FACT}
         assert (await client.get("/api/told", params=of_fact)).json()["items"] == []
+        wrong = (await client.get("/api/told", params={"memory": "x"})).json()
+        assert wrong["detail"] == "query.memory must match ^[0-9a-f]{24}$"
 
 
 async def test_a_user_reads_only_replies_to_that_user_and_no_group_memory(town: Town) -> None:

@@ -29,6 +29,7 @@ class Told(Protocol):
         session_id: str | None = None,
         agent_id: str | None = None,
         user_ids: Sequence[str] | None = None,
+        until: datetime | None = None,
         limit: int | None = None,
     ) -> list[Reply]:
         """Return the replies that match all filters, newest first.
@@ -40,6 +41,7 @@ class Told(Protocol):
             session_id: In this session.
             agent_id: Of this agent.
             user_ids: To one of these accounts.
+            until: Before this time.
             limit: Maximum number of replies.
         """
 

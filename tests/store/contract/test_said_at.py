@@ -49,6 +49,7 @@ def three(store: Store) -> tuple[Fact, Fact, Fact]:
 def test_recent_facts_and_lists_go_by_what_was_said(store: Store, three: tuple[Fact, ...]) -> None:
     newest_first = ["Said yesterday.", "Formed, not dated.", "Said in 2023."]
     assert contents(store) == newest_first
+    assert contents(store, recent_before=ago(days=1)) == newest_first[1:]
     assert recent(store, ago(days=2000)) == newest_first
     assert recent(store, ago(days=7)) == newest_first[:2]
     assert recent(store, ago(days=2000), limit=1) == newest_first[:1]
@@ -80,6 +81,7 @@ def test_an_edit_counts_for_recency_alone(store: Store, three: tuple[Fact, ...])
     assert (edited.times, edited.recent_at) == (FactTimes(LONG_AGO, NOW), NOW)
     assert sorted(recent(store, NOW)) == ["Corrected, too.", "Corrected."]
     assert contents(store, until=ago(days=900)) == ["Corrected."]
+    assert contents(store, recent_before=NOW) == ["Said yesterday."]
 
     said = join_times([edited.said_at, NOW - timedelta(days=5)], [LONG_AGO])
     applied(store, revise(edited, "Said again.", times=said))

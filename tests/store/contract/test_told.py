@@ -75,6 +75,10 @@ def test_replies_are_found_by_each_filter(store: Store) -> None:
 def test_old_replies_are_pruned_and_lists_in_use_stay(store: Store) -> None:
     old, again, new = note(FACT), note(TEXT), note(TEXT, days=90)
     store.told.add([old, again, new])
+    assert store.told.replies(until=new.reply.at) in (
+        [old.reply, again.reply],
+        [again.reply, old.reply],
+    )
     assert store.told.prune(NOW + timedelta(days=90)) == 2
     assert store.told.replies() == [new.reply]
     lists = [*old.reply.lists, *new.reply.lists]

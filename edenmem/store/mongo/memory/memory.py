@@ -33,7 +33,6 @@ from edenmem.store.mongo.core.filters import (
     EVERYTHING,
     IN_LIMIT,
     Filter,
-    at_or_after,
     build_consolidated_filters,
     build_consolidated_key,
     dated,
@@ -79,7 +78,7 @@ class MongoMemory:
         walks = [
             self._facts_by(walk, sort, with_vectors)
             for owner in fact_filters(filter)
-            for walk, sort in _recent_walks(owner)
+            for walk, sort in _recent_walks(owner, before=filter.recent_before)
         ]
         return islice(_recent_first(walks), limit)
 
@@ -348,15 +347,19 @@ def _of_agent(agent_id: str | None) -> Filter:
     return EVERYTHING if agent_id is None else {"agent_id": object_id(agent_id)}
 
 
-def _recent_walks(owner: Filter, since: datetime = EPOCH) -> list[tuple[Filter, Sort]]:
+def _recent_walks(
+    owner: Filter, since: datetime = EPOCH, *, before: datetime | None = None
+) -> list[tuple[Filter, Sort]]:
     """Return the filters and orders of facts by what makes them recent, each on one index.
 
     Facts with ``said_at`` have ``recent_at``; the others are recent by their last change.
     """
-    recent = at_or_after(since)
+    recent = within_times(since, before)
     said: tuple[Filter, Sort] = ({**owner, "recent_at": recent}, _BY_RECENT)
     unsaid = {**owner, "recent_at": None}
     formed = unsaid if since == EPOCH else {"formed_at": recent, **unsaid}
+    if before is not None:  # or without a time
+        formed = {"formed_at": {"$not": {"$gte": before}}, **unsaid}
     changed: list[tuple[Filter, Sort]] = [
         ({**unsaid, "updated_at": recent}, _BY_UPDATED),
         ({**formed, "updated_at": None}, _BY_FORMED),

@@ -41,12 +41,15 @@ class MongoTold:
         session_id: str | None = None,
         agent_id: str | None = None,
         user_ids: Sequence[str] | None = None,
+        until: datetime | None = None,
         limit: int | None = None,
     ) -> list[Reply]:
         given = {"_id": reply_id, "session_id": session_id, "agent_id": agent_id}
         filter: Filter = {name: id for name, id in given.items() if id is not None}
         if user_ids is not None:
             filter["user_id"] = {"$in": list(user_ids)}
+        if until is not None:
+            filter["at"] = {"$lt": until}
         filters = [filter]
         if keys is not None:
             lists = self._db.told_lists.find({"keys": {"$in": list(keys)}}, {"_id": 1})

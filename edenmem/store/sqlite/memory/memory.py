@@ -46,6 +46,7 @@ def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
         ("f.session_id = ?", filter.session_id),
         (LIVE, to_ms(filter.live_at)),
         ("f.expires_at <= ?", to_ms(filter.expired_at)),
+        ("f.recent_at < ?", to_ms(filter.recent_before)),
         ("f.key = ?", filter.key),
         ("f.unconfirmed > ?", "" if filter.unconfirmed else None),
         *(("? IN (SELECT value FROM json_each(f.tags))", tag) for tag in filter.tags),

@@ -51,6 +51,7 @@ class Told(Part):
         session_id: str | None = None,
         agent_id: str | None = None,
         user_ids: Sequence[str] | None = None,
+        until: datetime | None = None,
         limit: int | None = None,
     ) -> list[Reply]:
         among = None if keys is None else json_array(keys)
@@ -61,6 +62,7 @@ class Told(Part):
             ("r.session_id = ?", (session_id,)),
             ("r.agent_id = ?", (agent_id,)),
             (f"r.user_id {AMONG}", (people,)),
+            ("r.at < ?", (to_ms(until),)),
         ]
         given = [(text, values) for text, values in conditions if values[0] is not None]
         where = " AND ".join(text for text, _ in given) or "1"
