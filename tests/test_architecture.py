@@ -20,6 +20,8 @@ import pytest
 
 import edenmem
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edenmem"
 
@@ -194,7 +196,6 @@ def test_every_part_is_listed() -> None:
     assert parts <= ARROWS.keys() | {"prompts"}
 
 
-@pytest.mark.slow
 def test_parts_import_only_what_they_may_know() -> None:
     wrong = []
     for path in sources():
@@ -258,7 +259,6 @@ def imported_rooms(room: str) -> frozenset[str]:
     return frozenset(found - {room, part})
 
 
-@pytest.mark.slow
 def test_every_room_has_a_docstring_with_its_imports() -> None:
     """The last lines of a room's docstring, ``May import: …``, must match its imports."""
     wrong = []
@@ -323,7 +323,6 @@ def test_libraries_are_imported_only_in_their_parts() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.slow
 def test_every_library_is_a_requirement_of_its_part() -> None:
     """Transitive dependencies are not enough: they may change."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -427,7 +426,6 @@ def test_modules_have_no_import_cycles() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError with the cycle
 
 
-@pytest.mark.slow
 def test_every_module_can_be_imported() -> None:
     """Integrations need a framework each, and are imported by their own tests."""
     code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
@@ -436,7 +434,6 @@ def test_every_module_can_be_imported() -> None:
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-@pytest.mark.slow
 def test_modules_of_every_start_load_nothing_slow() -> None:
     light = [name for name in modules() if name.startswith(("edenmem.models", "edenmem.settings"))]
     light += [
@@ -512,7 +509,6 @@ sys.exit(f"loaded {sorted(loaded)}" if loaded else 0)
 """
 
 
-@pytest.mark.slow
 def test_properties_of_the_service_need_neither_models_nor_a_store(
     tmp_path: Path,
 ) -> None:
@@ -554,7 +550,6 @@ LONG = {"engine/service.py"}
 # -- conventions ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_only_the_command_line_prints() -> None:
     streams_of_process = ("sys.stdout", "sys.stderr", "sys.stdin")
     wrong = []
@@ -643,7 +638,6 @@ def test_every_module_has_a_docstring_and_is_short() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.slow
 def test_no_file_names_a_development_machine() -> None:
     personal = re.compile(r"(?<![\w.:~-])/(?:work|root|Users)/\w|[A-Z]:\\Users")
     suffixes = {".py", ".md", ".toml", ".j2", ".json", ".jsonl", ".txt", ".sh", ".yaml", ".cron"}

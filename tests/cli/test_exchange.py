@@ -11,6 +11,8 @@ import pytest
 from edenmem.cli.commands.data import import_
 from tests.cli.conftest import VISIT, Cli
 
+pytestmark = pytest.mark.slow
+
 
 def _other(cli: Cli, tmp_path: Path) -> Cli:
     other = Cli(f"sqlite:///{tmp_path}/other.db", tmp_path)
@@ -18,7 +20,6 @@ def _other(cli: Cli, tmp_path: Path) -> Cli:
     return other
 
 
-@pytest.mark.slow
 def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_path: Path) -> None:
     written = cli("export", "backup.jsonl.gz").ok()
     assert "records to backup.jsonl.gz" in written.out
@@ -44,7 +45,6 @@ def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_pa
     assert one == two
 
 
-@pytest.mark.slow
 def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -> None:
     piped = cli.process("export", "-", "--type", "fact", "--agent", "mira", "--no-vectors").ok()
     rows = [json.loads(line) for line in piped.out.splitlines()]
@@ -204,7 +204,6 @@ def test_the_memory_of_another_system_is_checked_and_can_be_searched(
     assert cli("import", "notes", *options, "--delete").code == 2
 
 
-@pytest.mark.slow
 def test_markdown_is_shown_as_a_plan_and_asked_about(cli: Cli, tmp_path: Path) -> None:
     cli("export", "notes", "--format", "markdown", "--agent", "mira").ok()
     listed = next((tmp_path / "notes").rglob("facts.md"))

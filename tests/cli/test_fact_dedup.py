@@ -13,6 +13,8 @@ from tests.cli.conftest import Cli, controls
 from tests.cli.test_engine_commands import scripted
 from tests.support.fake_openai import KEY, FakeOpenAI
 
+pytestmark = pytest.mark.slow
+
 LENA = ("--agent", "mira", "--user", "lena")
 TEA, TEA_TOO = "Lena likes green tea.", "lena likes green TEA"
 
@@ -39,7 +41,6 @@ def test_groups_are_shown_and_nothing_is_changed(twice: Cli) -> None:
     assert facts(twice) == sorted([TEA, TEA_TOO])
 
 
-@pytest.mark.slow
 def test_in_a_pipe_somebody_has_to_say_what_to_do(twice: Cli) -> None:
     refused = twice("fact", "merge", *LENA)
     assert (refused.code, refused.out) == (2, "")
@@ -76,7 +77,6 @@ def test_an_answer_that_is_refused_is_told_and_ends_with_1(twice: Cli) -> None:
     assert facts(twice) == sorted([TEA, TEA_TOO])
 
 
-@pytest.mark.slow
 def test_a_merge_that_cannot_be_made_stops_no_other(twice: Cli) -> None:
     """Known failure 9: one conflict dropped everything after it, and nothing was told."""
     coffee = "Lena likes coffee."
@@ -103,7 +103,6 @@ def test_a_merge_that_cannot_be_made_stops_no_other(twice: Cli) -> None:
     assert not {coffee, coffee.upper()} & stored
 
 
-@pytest.mark.slow
 def test_a_person_chooses(twice: Cli) -> None:
     down, enter = "\x1b[B", "\r"
     screen = twice.on_terminal(

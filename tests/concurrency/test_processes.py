@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 PROCESSES = 8
-OPERATIONS = 12
+OPERATIONS = 8
 
 
 @pytest.fixture(params=["sqlite", "secantus"])

@@ -19,6 +19,8 @@ from edenmem.embed.local import LocalEmbedder
 from edenmem.embed.model_files import BundledModel, find_bundled_model, folder_model
 from edenmem.errors import ConfigError, ProviderError
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("onnxruntime")
 
 FACTS = [
@@ -48,7 +50,6 @@ async def numbers(embedder: LocalEmbedder, *texts: str) -> Any:
     return np.stack([np.frombuffer(vector, "<f4") for vector in embedding.vectors])
 
 
-@pytest.mark.slow
 async def test_paraphrases_are_nearer_than_anything_unrelated(embedder: LocalEmbedder) -> None:
     facts = await numbers(embedder, *FACTS)
     questions = await numbers(
@@ -70,7 +71,6 @@ async def test_unit_length_and_the_name_and_size_that_are_stored(embedder: Local
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-@pytest.mark.slow
 async def test_the_vector_of_a_text_does_not_depend_on_its_batch(embedder: LocalEmbedder) -> None:
     texts = [f"{fact} {'Said again. ' * (n % 7)}{n}" for n in range(14) for fact in FACTS]
     together = await numbers(embedder, *texts)
@@ -81,7 +81,6 @@ async def test_the_vector_of_a_text_does_not_depend_on_its_batch(embedder: Local
         assert np.allclose(alone[0], together[index], atol=1e-4)
 
 
-@pytest.mark.slow
 async def test_what_is_longer_than_the_model_reads_counts_by_its_beginning(
     embedder: LocalEmbedder,
 ) -> None:
@@ -92,7 +91,6 @@ async def test_what_is_longer_than_the_model_reads_counts_by_its_beginning(
     assert np.allclose(long, longer, atol=1e-6)
 
 
-@pytest.mark.slow
 async def test_every_script_has_a_vector(embedder: LocalEmbedder) -> None:
     vectors = await numbers(embedder, "🙂", "مرحبا", "東京に住んでいます", "\ud800x", "[/red]")
     assert np.isfinite(vectors).all()
@@ -103,7 +101,6 @@ async def test_no_texts(embedder: LocalEmbedder) -> None:
     assert (embedding.vectors, embedding.usage) == ((), ())
 
 
-@pytest.mark.slow
 async def test_many_at_once_and_never_in_the_event_loops_thread() -> None:
     threads: list[threading.Thread] = []
 
@@ -151,7 +148,6 @@ def test_the_wheel_is_data_and_nothing_heavy_is_imported_to_look() -> None:
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["", "model.onnx", "weights.bin"])
 async def test_the_saved_graph_gives_the_same_vectors(
     embedder: LocalEmbedder, tmp_path: Path, damage: str
@@ -189,7 +185,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 async def test_a_folder_gives_the_same_vectors_under_its_own_name(
     folder: Path, embedder: LocalEmbedder
 ) -> None:
@@ -206,7 +201,6 @@ async def test_a_folder_gives_the_same_vectors_under_its_own_name(
     assert folder_model(folder).name != name, "other content, other vector space"
 
 
-@pytest.mark.slow
 async def test_a_folders_configuration_is_used(folder: Path) -> None:
     (folder / "config.json").write_text('{"hidden_size": 384}')
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
@@ -224,7 +218,6 @@ async def test_a_folders_configuration_is_used(folder: Path) -> None:
     await cls.close()
 
 
-@pytest.mark.slow
 async def test_a_folder_whose_configuration_disagrees_with_its_model(folder: Path) -> None:
     (folder / "config.json").write_text('{"hidden_size": 768}')
     local = LocalEmbedder(folder_model(folder))

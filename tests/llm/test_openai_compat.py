@@ -40,6 +40,8 @@ from tests.support.fake_openai import (
     failing,
 )
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = Path(edenmem.__file__).parent / "prompts"
 
 

@@ -16,15 +16,15 @@ from edenmem.errors import (
     ConfigError,
     ProviderAnswerInvalid,
     ProviderAuthError,
-    ProviderError,
     ProviderMisconfigured,
-    ProviderRateLimited,
     ProviderTimeout,
 )
 from edenmem.rerank.endpoint import EndpointReranker, _in_order
 from edenmem.settings.schema import SearchSettings
-from tests.support.fake_openai import KEY, Reply, failing
+from tests.support.fake_openai import KEY, Reply
 from tests.support.fake_rerank import MODEL, FakeRerank, relevance, results
+
+pytestmark = pytest.mark.slow
 
 QUERY = "grey cat"
 DOCUMENTS = ["Ben prefers tea.", "Anna has a grey cat.", "A cat."]
@@ -166,30 +166,6 @@ def test_any_answer_is_a_score_for_each_or_an_error(answer: object, wanted: int)
 
 
 # -- endpoints that fail -------------------------------------------------------------------------
-
-
-async def test_busy_and_broken_endpoints_are_asked_again_after_a_while(server: FakeRerank) -> None:
-    server.script += [failing(429, "slow down", retry_after="3"), failing(503)]
-    async with connected(server) as (reranker, waited):
-        assert await reranker.score(QUERY, DOCUMENTS) == (0.0, 1.0, 0.5)
-    assert waited == [3.5, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("reply", "kind"),
-    [
-        (failing(429, "slow down"), ProviderRateLimited),
-        (failing(502), ProviderError),
-        (Reply(cut=True, body={"results": []}), ProviderTimeout),
-    ],
-)
-async def test_what_does_not_pass_is_an_error(
-    server: FakeRerank, reply: Reply, kind: type[ProviderError]
-) -> None:
-    server.script += [reply] * 3
-    with pytest.raises(kind):
-        await scores(server)
-    assert len(server.requests) == 3
 
 
 async def test_no_answer_in_time_names_the_setting(server: FakeRerank) -> None:

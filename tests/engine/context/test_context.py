@@ -403,6 +403,7 @@ async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(
         assert {scope for scope, mark in marks.items() if mark in xml} == allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "odd",
     [

@@ -108,7 +108,7 @@ for line in open("/proc/self/status"):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells the most that was resident")
-@pytest.mark.parametrize(("count", "size", "most"), [(40_000, 10, 130), (120, 1_000_000, 150)])
+@pytest.mark.parametrize(("count", "size", "most"), [(20_000, 10, 130), (80, 1_000_000, 150)])
 def test_reading_a_dump_takes_little_memory(
     tmp_path: Path, count: int, size: int, most: int
 ) -> None:
