@@ -88,6 +88,11 @@ class AgentMemory:
         """Check for a language model, which `remember` requires."""
         return self._runtime.llm is not None
 
+    @property
+    def fact_words(self) -> int:
+        """Return the maximum number of words of a fact."""
+        return self._runtime.settings.formation.fact_words
+
     # -- reading -------------------------------------------------------------------------------
 
     async def search(

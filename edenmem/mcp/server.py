@@ -72,8 +72,9 @@ def build_server(
     async def list_tools(
         context: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        tools = tools_for(write=find_reach(context).write)
-        return types.ListToolsResult(tools=[tool.described() for tool in tools.values()])
+        reach = find_reach(context)
+        tools = tools_for(write=reach.write).values()
+        return types.ListToolsResult(tools=[tool.described(reach.memory) for tool in tools])
 
     async def call_tool(
         context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams

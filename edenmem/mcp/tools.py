@@ -191,7 +191,8 @@ async def forget_fact(memory: AgentMemory, given: ForgetArguments) -> results.Fa
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool, with the name and the description of its function.
 
-    ``patience`` multiplies the time limit of a call.
+    ``patience`` multiplies the time limit of a call. ``statement`` is the argument that becomes one
+    fact, if there is one.
     """
 
     run: Callable[[AgentMemory, Any], Awaitable[msgspec.Struct]]
@@ -202,19 +203,24 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     is_destructive: bool = False
     is_idempotent: bool = True
     patience: int = 1
+    statement: str = ""
 
     @property
     def name(self) -> str:
         """Return the name of the tool."""
         return self.run.__name__
 
-    def described(self) -> types.Tool:
+    def described(self, memory: AgentMemory) -> types.Tool:
         """Return the tool in the format of the protocol."""
+        schema = _schema(self.arguments)
+        if self.statement and not (self.run is remember and memory.can_extract):
+            limited = schema["properties"][self.statement]
+            limited["description"] += f" At most {memory.fact_words} words."
         return types.Tool(
             name=self.name,
             title=self.title,
             description=" ".join((self.run.__doc__ or "").split()),
-            input_schema=_schema(self.arguments),
+            input_schema=schema,
             output_schema=_schema(self.result),
             annotations=types.ToolAnnotations(
                 title=self.title,
@@ -278,6 +284,7 @@ _TOOLS = (
         is_destructive=True,  # it revises facts that the text contradicts
         is_idempotent=False,
         patience=5,  # several calls of a language model
+        statement="text",
     ),
     Tool(
         run=edit_fact,
@@ -286,6 +293,7 @@ _TOOLS = (
         result=results.FactChange,
         is_writing=True,
         is_destructive=True,
+        statement="content",
     ),
     Tool(
         run=forget_fact,

@@ -352,6 +352,9 @@ async def test_every_tool_is_annotated_and_takes_no_owner(service: MemoryService
         assert not any(word in key for key in arguments for word in ("agent", "user", "session"))
         assert all(argument["description"] for argument in arguments.values())
         assert 80 < len(tool.description or "") < 400
+    for name, argument in (("remember", "text"), ("edit_fact", "content")):
+        described = tools[name].input_schema["properties"][argument]["description"]
+        assert described.endswith(" At most 30 words.")
 
 
 @pytest.mark.parametrize(
