@@ -153,9 +153,8 @@ def test_errors_of_the_parser_have_our_form(line: list[str], message: str, insid
     assert "  hint: see 'edenmem" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_a_wrong_request_is_one_message_and_exit_2(inside: Inside) -> None:
+    for arguments, said in (
         (["fcat"], "did you mean 'fact'?"),
         (["fact", "lst"], "did you mean 'list'"),
         (["nonsense"], "see 'edenmem --help'"),
@@ -219,17 +218,12 @@ def test_errors_of_the_parser_have_our_form(line: list[str], message: str, insid
         (["user", "add", "le\x1b[2Jna"], "no control characters"),
         (["agent", "add", "mi\nra"], "no control characters"),
         (["agent", "add", "\u202eexe.arim"], "no control characters"),
-    ],
-)
-def test_a_wrong_request_is_one_message_and_exit_2(
-    arguments: list[str], said: str, inside: Inside
-) -> None:
-    result = inside(*arguments)
-    assert result.code == 2
-    assert result.out == ""
-    assert result.err.startswith("edenmem: error: ")
-    assert said in result.err
-    assert len(result.err.splitlines()) <= 2
+    ):
+        result = inside(*arguments)
+        assert (result.code, result.out) == (2, ""), arguments
+        assert result.err.startswith("edenmem: error: ")
+        assert said in result.err
+        assert len(result.err.splitlines()) <= 2, result.err
 
 
 def test_a_name_that_a_shell_changes_is_accepted_with_a_note(cli: Cli) -> None:
