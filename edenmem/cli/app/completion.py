@@ -89,11 +89,6 @@ def _groups(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
         yield session.group_id or ""
 
 
-def _entries(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-    """Yield the latest entries of the log, newest first."""
-    return (entry.id for entry in run.service.history.entries(limit=20 * LIMIT))
-
-
 def _recipes(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     """Yield recipes that extend the typed one by a stage."""
     from edenmem.engine.search.request import complete_recipe
@@ -113,10 +108,6 @@ def _settings(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     return defaults()
 
 
-def _profiles(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-    return run.loaded.profiles
-
-
 #: Metavar of a parameter → completer.
 COMPLETERS: dict[str, Completer] = {
     "AGENT": _complete_ids("agent"),
@@ -128,14 +119,14 @@ COMPLETERS: dict[str, Completer] = {
     "FACT": _complete_ids("fact"),
     "REF": _complete_refs,
     "FORMATION": _complete_ids("formation"),
-    "ENTRY": _entries,
+    "ENTRY": lambda run, *_: (e.id for e in run.service.history.entries(limit=20 * LIMIT)),
     "GROUP": _groups,
     "KEY": _settings,
 }
 #: Name of a parameter → completer.
 BY_NAME: dict[str, Completer] = {
     "check": _checks,
-    "profile": _profiles,
+    "profile": lambda run, *_: run.loaded.profiles,
     "recipe": _recipes,
     "recipes": _recipes,
     "shard": _shards,

@@ -277,17 +277,24 @@ class Invocation:
             name = f"uid {os.getuid()}"
         return Actor(name=name, host=socket.gethostname(), command=self.command, run_id=new_id())
 
-    def serve(self, work: Callable[[MemoryService], Awaitable[T]], *, llm: bool = False) -> T:
+    def serve(
+        self,
+        work: Callable[[MemoryService], Awaitable[T]],
+        *,
+        llm: bool = False,
+        reranker: bool = True,
+    ) -> T:
         """Run async work on the service with the configured models.
 
-        ``llm`` includes the language model. The models are closed afterwards; the store stays open.
+        ``llm`` includes the language model, ``reranker`` the one of searches. The models are closed
+        afterwards; the store stays open.
         """
         self._start_log()
 
         import asyncio
 
         async def main() -> T:
-            async with self.service.with_models(llm=llm) as service:
+            async with self.service.with_models(llm=llm, reranker=reranker) as service:
                 if service.script:
                     self.out.note(service.script)
                 return await work(service)
@@ -319,15 +326,7 @@ class Invocation:
         """Run work on the editor; ``embed`` creates vectors for facts."""
         if not embed:
             return work(self.service.editor)
-        import asyncio
-
-        self._start_log()
-
-        async def main() -> T:
-            async with self.service.with_models(llm=False, reranker=False) as service:
-                return await service.edit(work)
-
-        return asyncio.run(main())
+        return self.serve(lambda service: service.edit(work), reranker=False)
 
     def confirm(
         self,

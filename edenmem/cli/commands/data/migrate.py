@@ -134,7 +134,9 @@ def v1(
         raise StoreError("the store does not exist yet", hint="create it with 'edenmem init'")
     with interrupted_by_sigterm(), open_plan(run, source, chosen.v1) as plan:
         chosen = msgspec.structs.replace(chosen, v1=plan.options)
-        _note_absent(run, plan)
+        known = {person.id for person in plan.agents()}
+        if absent := [agent for agent in plan.options.agents if agent not in known]:
+            run.out.note(f"no memory in the source for: {', '.join(absent)}")
         if dry_run or not yes:
             planned = _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
@@ -204,13 +206,6 @@ def _v1_options(run: Invocation, **given: Any) -> V1Options:
         session_words=scopes.session.word_limit,
         **given,
     )
-
-
-def _note_absent(run: Invocation, plan: StagedPlan) -> None:
-    """Print requested agents without memory in the source."""
-    known = {person.id for person in plan.agents()}
-    if absent := [agent for agent in plan.options.agents if agent not in known]:
-        run.out.note(f"no memory in the source for: {', '.join(absent)}")
 
 
 for _rest in (

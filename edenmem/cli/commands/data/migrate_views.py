@@ -10,7 +10,7 @@ from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.tables import Column, format_cost
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
 from edenmem.models.v1 import V1Damage, V1Problem
-from edenmem.text import many, one_line
+from edenmem.text import cell, many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.migration.reports import (
@@ -326,16 +326,10 @@ def _options(found: MigrationRun) -> list[str]:
     """Return the options that differ from the defaults."""
     usual = {"shards": "merge", "episodes": "leave", "on_conflict": "keep"}
     return [
-        name.replace("_", "-")
-        if value is True
-        else f"{name.replace('_', '-')} {_format_list(value)}"
+        name.replace("_", "-") if value is True else f"{name.replace('_', '-')} {cell(value)}"
         for name, value in found.options.items()
         if value and not name.endswith("_words") and usual.get(name) != value
     ]
-
-
-def _format_list(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _print_run_problems(run: Invocation, found: MigrationRun) -> None:

@@ -13,11 +13,11 @@ from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import read_labeled_set
 from edenmem.cli.terminal.data import plan_data, to_data
-from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column, format_cost
-from edenmem.errors import EdenmemError, ExitCode, UsageError, line_place
+from edenmem.errors import EdenmemError, ExitCode, UsageError
 from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.settings.schema import SECRETS, Settings
 from edenmem.text import many
@@ -259,10 +259,21 @@ def use(
         _end(run, endings[0], patience=patience, yes=yes, dry_run=dry_run)
         return
     settings = _settings_after(run, changes, to_profile)
-    labeled = _read_labeled_set(run, compare) if compare else None
+    labeled = read_labeled_set(run, compare) if compare else None
     plan = _make_plan(run, settings)
     if dry_run:
-        _print_plan(run, plan)
+        run.out.record(
+            plan,
+            [
+                ("from", plan.switch.previous),
+                ("to", f"{plan.switch.model} ({plan.switch.dimensions:,} dimensions)"),
+                ("state", describe_switch(plan.switch) if plan.begun else "not started"),
+                ("would embed", f"{many(plan.backfill.facts, 'fact')}, keeping old vectors"),
+                ("tokens", f"about {plan.backfill.tokens:,}"),
+                ("cost", _cost(plan.backfill.cost)),
+            ],
+            data=plan_data,
+        )
         return
     if facts := plan.backfill.facts:
         run.out.note(
@@ -430,15 +441,6 @@ def _make_plan(run: Invocation, settings: Settings) -> SwitchPlan:
     return run.serve(work)
 
 
-def _read_labeled_set(run: Invocation, file: str) -> LabeledSet:
-    with lines_of(file) as lines:
-        labeled = run.service.evaluation.read(lines)
-    run.out.notes(
-        f"{line_place(unknown.line, file_name(file))}: {unknown.why}" for unknown in labeled.unknown
-    )
-    return labeled
-
-
 def _fill_vectors(run: Invocation, settings: Settings, plan: SwitchPlan) -> BackfillReport:
     """Create the new vectors; end the command if some are missing."""
     from edenmem.engine.embeddings.switch import count_missing
@@ -483,22 +485,6 @@ def _compare_models(
         run.out.fields([("old", found.old_model), ("new", found.new_model)])
         run.out.listing(found.pairs, columns)
     return found
-
-
-def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
-    backfill = plan.backfill
-    run.out.record(
-        plan,
-        [
-            ("from", plan.switch.previous),
-            ("to", f"{plan.switch.model} ({plan.switch.dimensions:,} dimensions)"),
-            ("state", describe_switch(plan.switch) if plan.begun else "not started"),
-            ("would embed", f"{many(backfill.facts, 'fact')}, keeping old vectors"),
-            ("tokens", f"about {backfill.tokens:,}"),
-            ("cost", _cost(backfill.cost)),
-        ],
-        data=plan_data,
-    )
 
 
 #: Phase → description.

@@ -278,13 +278,10 @@ def log_columns(run: Invocation) -> list[Column[AuditEntry]]:
     ]
     if run.out.room >= _WIDE:  # values for 'undo --run' and --command
         columns[3:3] = [
-            Column("command", lambda entry: _words(entry.actor.command)),
+            # Its words, without options.
+            Column(
+                "command", lambda e: " ".join(takewhile(str.isalnum, e.actor.command.split()[1:]))
+            ),
             Column("run", lambda entry: entry.actor.run_id, "id"),
         ]
     return columns
-
-
-def _words(command: str) -> str:
-    """Return the words of a command without its options."""
-    words = command.removeprefix("edenmem ").split()
-    return " ".join(takewhile(str.isalnum, words))

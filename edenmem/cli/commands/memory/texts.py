@@ -25,13 +25,8 @@ consolidation_app = group("List, show, compare and edit consolidated texts.")
 @reflection_app.command("list", cls=Command)
 def list_reflections(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
+    named: options.OneScope,
     account: options.Account = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
     pending: Annotated[
         bool | None,
         typer.Option(
@@ -51,19 +46,17 @@ def list_reflections(
     """
     run = invocation(ctx)
     begin, end = options.period(since, until)
-    scopes: tuple[Scope, ...]
-    if kind in (None, ScopeKind.AGENT) and not (user or account or group or shard or session):
-        chosen = options.choose_agent(run, agent)
-        scopes = run.service.scopes.of_agent(chosen.id, [kind] if kind else [])
-    elif kind in (None, ScopeKind.USER) and (user or account) and not (group or shard or session):
-        chosen = options.choose_agent(run, agent)
-        owners = options.resolve_accounts(run, user, account, agent_id=chosen.id)
-        scopes = tuple(Scope.user(chosen.id, owner) for owner in owners or ())
+    is_of_user = bool(named.user or account)
+    usual = ScopeKind.USER if is_of_user else ScopeKind.AGENT
+    if named.group or named.shard or named.session or named.kind not in (None, usual):
+        scopes: tuple[Scope, ...] = (options.choose_scope(run, named),)
     else:
-        named = options.OneScope(
-            agent=agent, kind=kind, user=user, group=group, shard=shard, session=session
-        )
-        scopes = (options.choose_scope(run, named),)
+        agent_id = options.choose_agent(run, named.agent).id
+        if is_of_user:
+            owners = options.resolve_accounts(run, named.user, account, agent_id=agent_id)
+            scopes = tuple(Scope.user(agent_id, owner) for owner in owners or ())
+        else:
+            scopes = run.service.scopes.of_agent(agent_id, [named.kind] if named.kind else [])
     run.out.listing(
         run.service.memory.reflections(
             scopes,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import read_labeled_set
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.tables import Column
-from edenmem.errors import UsageError, line_place
+from edenmem.errors import UsageError
 
 if TYPE_CHECKING:
     from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
@@ -57,11 +57,7 @@ def eval(
     run = invocation(ctx)
     if tune and (top_k is not None or by_kind):
         raise UsageError("--tune optimizes nDCG@10; run it without --top-k and --by-kind")
-    with lines_of(file) as lines:
-        labeled = run.service.evaluation.read(lines)
-    run.out.notes(
-        f"{line_place(unknown.line, file_name(file))}: {unknown.why}" for unknown in labeled.unknown
-    )
+    labeled = read_labeled_set(run, file)
     queries, names = labeled.queries, list(recipes or ())
     if queries and tune:
         run.out.progress("trying settings …")

@@ -215,6 +215,8 @@ def _store_options(run: Invocation) -> list[str]:
     files = [file.absolute() for file in run.loaded.files if file.absolute() != own]
     if files:
         given += ["--config", str(files[0])]
+        if len(files) < len(run.loaded.files):
+            run.out.note(f"the client reads {files[0]}, and not {own}: put all settings there")
     if run.profile:
         given += ["--profile", run.profile]
     for key, value in run.overrides.items():

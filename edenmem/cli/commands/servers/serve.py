@@ -13,7 +13,6 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import agent_name
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.runtime.runtime import no_llm
@@ -342,7 +341,8 @@ def _access(token: AccessToken) -> str:
 
 
 def _agents(run: Invocation, token: AccessToken) -> list[str]:
-    return [agent_name(run, id) for id in token.agents]
+    labels = run.service.scopes.labels(token.agents)
+    return [labels[agent_id] for agent_id in token.agents]
 
 
 def _user_name(run: Invocation, user_id: str | None) -> str:

@@ -73,7 +73,7 @@ def show(
         with run.out.paged():
             for row in rows:
                 about = _described_data(row)
-                run.out.heading(f"{row[0]} = {_value(row) or '(not set)'}")
+                run.out.heading(f"{row[0]} = {format_value(row[1]) or '(not set)'}")
                 run.out.paragraph("  ", about["description"])
                 run.out.paragraph("  ", f"Accepts {about['accepts']}. Set by: {row[2]}.")
         if not keys:
@@ -196,10 +196,6 @@ def _data(row: _Row) -> dict[str, Any]:
     return {"key": key, "value": value, "origin": origin}
 
 
-def _value(row: _Row) -> str:
-    return format_value(row[1])
-
-
 def _described_data(row: _Row) -> dict[str, Any]:
     key = row[0]
     return {
@@ -212,6 +208,6 @@ def _described_data(row: _Row) -> dict[str, Any]:
 
 _COLUMNS: list[Column[_Row]] = [
     Column("key", lambda row: row[0], "name"),
-    Column("value", _value, "text"),
+    Column("value", lambda row: format_value(row[1]), "text"),
     Column("origin", lambda row: row[2]),
 ]

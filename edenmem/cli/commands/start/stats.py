@@ -16,7 +16,7 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.engine.stats.statistics import MemoryStatistics, TextSize, daily
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
-from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay
+from edenmem.models.statistics import BufferAge, KindCount, UsageOnDay
 from edenmem.text import many
 
 #: Default period: as many weeks as fit on a screen.
@@ -98,7 +98,18 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     kinds = [kind for kind in statistics.kinds if kind.facts or kind.reflections]
     out.listing(kinds, _KINDS, empty="no memory yet")
     out.section("Use of facts")
-    out.fields([*_use(statistics.use), ("held for review", describe_held(statistics.held))])
+    use = statistics.use
+    share = f" ({use.never / use.facts:.0%})" if use.facts else ""
+    out.fields(
+        [
+            ("facts", f"{use.facts:,}"),
+            ("never retrieved", f"{use.never:,}{share}"),
+            ("retrievals", f"{use.accesses:,}"),
+            ("unconfirmed", f"{use.unconfirmed:,}" if use.unconfirmed else ""),
+            ("in several scopes", f"{use.repeated:,}" if use.repeated else ""),
+            ("held for review", describe_held(statistics.held)),
+        ]
+    )
     if statistics.most_retrieved:
         out.line()
         out.listing(statistics.most_retrieved, _RETRIEVED)
@@ -120,17 +131,6 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
         }
         out.line(draw_stacked_bars([day.day[5:] for day in days], tokens, width=out.width))
     out.listing(days[-_LAST_DAYS:], _DAYS, empty="no model calls")
-
-
-def _use(use: FactUse) -> list[tuple[str, object]]:
-    share = f" ({use.never / use.facts:.0%})" if use.facts else ""
-    return [
-        ("facts", f"{use.facts:,}"),
-        ("never retrieved", f"{use.never:,}{share}"),
-        ("retrievals", f"{use.accesses:,}"),
-        ("unconfirmed", f"{use.unconfirmed:,}" if use.unconfirmed else ""),
-        ("in several scopes", f"{use.repeated:,}" if use.repeated else ""),
-    ]
 
 
 _KINDS: list[Column[KindCount]] = [

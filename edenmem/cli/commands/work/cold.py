@@ -403,7 +403,10 @@ def run_once(
                 report = await service.cold.run(
                     chosen,
                     stop=stop,
-                    progress=lambda report: progress.say(_describe_progress(report)),
+                    progress=lambda tally: progress.say(
+                        f"{many(tally.considered, 'session')}, {tally.formed:,} formed,"
+                        f" {tally.not_due:,} not due, {len(tally.failed):,} failed"
+                    ),
                 )
                 left_out = None
                 # This reads all sessions, which is too slow for every run of cron.
@@ -432,14 +435,6 @@ def run_once(
         return ExitCode.OK  # stopped while idle
 
     return run.serve(work, llm=not chosen.dry_run)
-
-
-def _describe_progress(report: ColdReport) -> str:
-    """Describe the progress of a run."""
-    return (
-        f"{many(report.considered, 'session')}, {report.formed:,} formed,"
-        f" {report.not_due:,} not due, {len(report.failed):,} failed"
-    )
 
 
 @contextmanager
