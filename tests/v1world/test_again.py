@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.exhaustive import spared
 from tests.v1world.again import KEPT, NEW_VERSIONS, STORIES, GoesOn, Here
 from tests.v1world.comparer import compare
 from tests.v1world.conftest import NewPlace
@@ -74,7 +75,7 @@ def _twice(place: Place, dump: Path) -> Twice:
     return Twice(world, memory, between, after, place.read(), wanted, kept, verified)
 
 
-@pytest.mark.parametrize("store", ["sqlite", pytest.param("mongodb", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("store", ["sqlite", spared("mongodb")])
 def test_running_again_after_v1_went_on(store: str, new_place: NewPlace, tmp_path: Path) -> None:
     """Each story by its name, with what differs; and what the second run says of itself."""
     runs = _twice(new_place(store), tmp_path / "dump")

@@ -18,7 +18,7 @@ CASES = [
     pytest.param(kind, damage, id=f"{kind}-{damage.name}", marks=_SLOW[kind])
     for kind, damage in [
         *((kind, damage) for kind, damage in cases() if kind == "sqlite"),
-        *sample(((kind, damage) for kind, damage in cases() if kind == "mongo"), 3),
+        *sample(((kind, damage) for kind, damage in cases() if kind == "mongo"), 5),
     ]
 ]
 
