@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import Result
 from tests.platform.conftest import World, learn, sentences
 from tests.platform.double import Session
+from tests.support.exhaustive import spared
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ def formed_once(world: World, platform_read: list[str], count: int) -> bool:
     return sorted(world.read + platform_read) == everything and world.facts() == everything
 
 
-@pytest.mark.parametrize("begins", ["platform", "edenmem"])
+@pytest.mark.parametrize("begins", ["platform", spared("edenmem")])
 def test_forming_in_turns_neither_repeats_nor_loses_messages(world: World, begins: str) -> None:
     """Known failure 55, on one session."""
     world.eden("init", "--yes").ok()

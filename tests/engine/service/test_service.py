@@ -117,16 +117,6 @@ async def test_consolidation_can_be_left_to_a_later_run(
     assert written.scope == cast.anna_scope
 
 
-async def test_a_dry_run_writes_nothing(cast: Cast, service: MemoryService, llm: FakeLLM) -> None:
-    talk(cast, 6)
-    (report,) = await service.form_memories(cast.session.id, dry_run=True)
-    assert report.outcome == "dry_run"
-    assert report.changes is not None
-    assert len(report.changes.changes) == 3
-    assert facts_of(cast.store, cast.anna_scope) == []
-    assert cast.store.memory.pending(cast.session_scope) == []
-
-
 async def test_the_end_of_a_session_forms_remaining_messages(
     cast: Cast, service: MemoryService
 ) -> None:

@@ -120,17 +120,6 @@ def test_an_agent_with_held_items_is_in_use(store: Store) -> None:
     applied(store, RemoveAgent(agent_id=agent.id))
 
 
-def test_items_are_no_memory(store: Store) -> None:
-    """They show up in no list of memory."""
-    fact = add_fact(store, ANNA)
-    summaries = list(store.memory.scopes())
-    hold(store, make_held(ANNA), make_held(BRUNO, kind="reflection"))
-    assert list(store.memory.scopes()) == summaries
-    kinds = (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION)
-    assert [record.id for _, record in dump(store, kinds)] == [fact.id]
-    assert store.memory.pending(BRUNO) == []
-
-
 def test_a_backup_brings_them_back(store: Store, open_store: Callable[[str], Store]) -> None:
     item = make_held(ANNA, quote="perhaps", source_message_ids=(new_id(),))
     hold(store, item)
