@@ -85,6 +85,8 @@ def create_app(
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         swagger_ui_oauth2_redirect_url=None,
+        # Its own spans and logs would hold questions, as parts of URLs.
+        telemetry={"tracing": False, "logs": False},
     )
     app.prefix = settings.server.root_path
     is_open = is_local and not settings.server.require_token

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 
+import httpx
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -17,6 +18,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.errors import ProviderError, ProviderTimeout
 from edenmem.llm.openai_compat import OpenAILLM
 from edenmem.llm.protocol import LLMRequest
+from edenmem.server.app import create_app
 from edenmem.settings.schema import LLMSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.support.embedder import FakeEmbedder
@@ -50,6 +52,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     return exporter
 
 
@@ -99,6 +102,21 @@ async def test_spans_are_made_of_formation_and_search(
     assert good.status.is_unset
     assert dict(bad.attributes or {})["edenmem.error"] == "ProviderTimeout"
     assert not bad.status.is_ok
+
+
+async def test_a_question_in_a_url_is_in_no_span(
+    service: MemoryService, spans: InMemorySpanExporter
+) -> None:
+    await work(service)
+    spans.clear()
+    app = create_app(service, Settings(), is_local=True)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://localhost"
+    ) as client:
+        answer = await client.get("/api/search", params={"q": SECRET, "agent": "mira"})
+    assert answer.status_code == 200
+    (search,) = spans.get_finished_spans()
+    assert SECRET not in search.to_json().casefold()
 
 
 async def test_calls_of_a_provider_are_spans_with_their_tokens(

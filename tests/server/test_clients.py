@@ -150,8 +150,10 @@ async def test_pydantic_ai(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [role for role, _ in said] == ["user", "assistant"] * 2
 
 
+@pytest.mark.filterwarnings("default")  # its own, of its own models
 @pytest.mark.parametrize("model", ["openai/plain", "openai/responses/plain"])
-def test_litellm(door: Door, model: str) -> None:
+def test_litellm(door: Door, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # tests have no network
     litellm = pytest.importorskip("litellm")
     asked = turns(f"LiteLLM speaks to {model}.")
     answer = litellm.completion(model=model, messages=asked, api_base=door.url, api_key="key")
