@@ -141,12 +141,8 @@ class Applier:
         changes = [each.decision.changes for each in done]
         results = self._submit([one for each in changes if len(each) == 1 for one in each])
         for each in changes:
-            for change in each if len(each) > 1 else ():
-                # Each version of a text builds on the one before; the last ID gets the result.
-                (result,) = self._submit([change]).values()
-                results[each[-1].id] = result
-                if not result.ok:
-                    break
+            if len(each) > 1:  # versions of a text, each on the one before
+                results |= self._submit(each, whole=True)
         return [
             msgspec.structs.replace(each, decision=_judge(each.decision, results))
             if each.decision.changes
@@ -154,19 +150,19 @@ class Applier:
             for each in done
         ]
 
-    def _submit(self, changes: Sequence[Change]) -> dict[str, ChangeResult]:
-        """Apply all changes in one set, or one by one if the store rejects one of them."""
-        given = ChangeSet(
-            actor=self._runtime.actor, at=self._runtime.clock(), changes=tuple(changes)
-        )
+    def _submit(self, changes: Sequence[Change], *, whole: bool = False) -> dict[str, ChangeResult]:
+        """Apply all changes in one set; one by one if the store rejects one, unless ``whole``."""
+        actor, at = self._runtime.actor, self._runtime.clock()
+        given = ChangeSet(actor=actor, at=at, changes=tuple(changes), whole=whole)
         try:
             results = self._store.changes.apply(given) if changes else ()
         except InputError as error:
-            if len(changes) > 1:
+            if len(changes) > 1 and not whole:
                 return {id: each for one in changes for id, each in self._submit([one]).items()}
-            status, id = ChangeStatus.CONFLICT, changes[0].id
+            refused, why = ChangeStatus.CONFLICT, error.message
             results = [
-                ChangeResult(change_id=id, status=status, target_id="", detail=error.message)
+                ChangeResult(change_id=each.id, status=refused, target_id="", detail=why)
+                for each in changes
             ]
         return {each.change_id: each for each in results}
 

@@ -331,9 +331,9 @@ class States:
 
 
 def _in_order(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
-    """Return entries oldest first; the log may not keep the order of entries of the same time."""
+    """Return entries oldest first; those of one set have the same time."""
     found = list(entries)[::-1]
-    return sorted(found, key=lambda each: (each.at, (each.after or {}).get("version") or 0))
+    return sorted(found, key=lambda each: (each.at, each.place))
 
 
 def find_stored(store: Store, wanted: Iterable[Memory]) -> dict[Key, Memory]:

@@ -189,7 +189,7 @@ class Killed(BaseException):
     """The process is killed."""
 
 
-def test_a_replacement_survives_a_kill_between_two_texts(
+def test_a_replacement_survives_a_kill(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.changes.apply(write("Live."))
@@ -205,9 +205,9 @@ def test_a_replacement_survives_a_kill_between_two_texts(
         patch.setattr(store.changes, "apply", dying)
         with pytest.raises(Killed):
             migrate(plan_of(pair()), on_conflict="replace")
-    assert texts(store) == ["Live.", "Older."]
-    migrate(plan_of(pair()), on_conflict="replace")
-    assert texts(store) == ["Live.", "Older.", "Newer."]
+    for _ in range(2):  # the texts of a pair come together
+        assert texts(store) == ["Live.", "Older.", "Newer."]
+        migrate(plan_of(pair()), on_conflict="replace")
 
 
 @BOTH
