@@ -660,6 +660,8 @@ def _find_absorbed(ids: Iterable[str], home: Scope, state: State) -> list[Reflec
 
 
 def _limit_before(entry: AuditEntry, now: Consolidation) -> int:
-    """Return the word limit to restore: the earlier one if the entry changed it."""
+    """Return the word limit to restore: the earlier one if the entry changed it, 0 for none."""
+    if entry.before is None:
+        return 0
     before, after = ((each or {}).get("word_limit") for each in (entry.before, entry.after))
     return int(before) if before and before != after else now.word_limit

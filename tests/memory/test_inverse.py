@@ -274,6 +274,13 @@ def test_a_text_under_later_ones_takes_them_along_by_force(memory: Memory) -> No
     assert memory.consolidations([SCOPE])[SCOPE].unpropagated_versions == ()
 
 
+def test_the_first_text_takes_its_limit_along(memory: Memory) -> None:
+    """A limit that is stored lasts on the platform, also without a text."""
+    memory.do(cast(Any, memory.invert(write(memory, "T1", 0)).change))
+    left = memory.consolidations([SCOPE])[SCOPE]
+    assert (left.consolidated_content, left.word_limit) == ("", 0)
+
+
 # -- settings and accounts -----------------------------------------------------------------------
 
 

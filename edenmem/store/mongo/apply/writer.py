@@ -194,8 +194,13 @@ class Writer:
             }
             self._do(names.CONSOLIDATED, InsertOne(document))
         else:
-            drafts = {"failed_drafts": ""} if origin is not None else None
-            self._update(names.CONSOLIDATED, key, fields, drafts)
+            gone: Document = {"failed_drafts": ""} if origin is not None else {}
+            self._update(
+                names.CONSOLIDATED,
+                key,
+                fields,
+                gone if new.word_limit else {**gone, "word_limit": ""},
+            )
 
     def _policy(self, write: Write) -> None:
         model, new = write.model, write.new
