@@ -244,7 +244,7 @@ class _Check:
             return f"it was not migrated; {_AGAIN}", own
         if now is None or own is None:
             return "", None  # the host does not know the agent
-        if self._explains(entries, now) if entries else self._is_platforms(now):
+        if self._explains(entries, now) if entries else self._is_platforms(now, own):
             return "", None
         return _NO_REASON, own if digest_of(now) == digest_of(own) else None
 
@@ -253,11 +253,11 @@ class _Check:
         is_blank = isinstance(now, Consolidation) and not text_of(now)
         return is_blank or self._stage.has_found(*key_of(now))
 
-    def _is_platforms(self, now: Memory) -> bool:
+    def _is_platforms(self, now: Memory, own: Memory) -> bool:
         """Return whether the platform, which keeps no log, may have written a document."""
         if self._own_accounts or isinstance(now, Policy):
             return False
-        return now.updated_at is None if isinstance(now, Consolidation) else True
+        return now.updated_at is None if isinstance(now, Consolidation) else now.id != own.id
 
     def _name_outcome(self, state: State) -> str:
         """Return the outcome of an item whose state the log explains."""
