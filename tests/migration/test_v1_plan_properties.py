@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.migration.text_items import split_version
+from edenmem.engine.migration.conversion import split_version
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import ScopeKind
 from edenmem.models.v1 import (

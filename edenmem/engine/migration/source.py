@@ -11,7 +11,8 @@ from typing import Self
 
 import msgspec
 
-from edenmem.engine.migration import memory_items
+from edenmem.engine.migration import conversion
+from edenmem.engine.migration.conversion import ItemBuilder, shard_key
 from edenmem.engine.migration.items import (
     SWITCH,
     TYPES,
@@ -21,7 +22,6 @@ from edenmem.engine.migration.items import (
     origin_digest,
     text_of,
 )
-from edenmem.engine.migration.text_items import ItemBuilder, shard_key
 from edenmem.engine.scopes.references import MIN_PREFIX
 from edenmem.errors import AmbiguousReference, NotFoundError
 from edenmem.models.host import User
@@ -151,12 +151,12 @@ def _complete(
         stage.add_targets(rows_of(_build(ItemBuilder(stage, options, agent, use))))
     for agent in ("", *agents):
         stage.add_problems(
-            msgspec.structs.replace(memory_items.leftover(fate, staged), agent_id=agent)
+            msgspec.structs.replace(conversion.leftover(fate, staged), agent_id=agent)
             for fate, staged in stage.noted_leftovers(agent)
         )
     fates = {
-        fate: (reason, "bad" if fate in memory_items.BAD else "left_behind")
-        for fate, reason in memory_items.REASONS.items()
+        fate: (reason, "bad" if fate in conversion.BAD else "left_behind")
+        for fate, reason in conversion.REASONS.items()
         if not (fate == "episode" and options.episodes == "keep")
         and not (fate == "absorbed" and options.provenance)
     }
@@ -184,9 +184,9 @@ def _complete(
 def _build(builder: ItemBuilder) -> Iterator[V1Item]:
     """Yield the items of an agent, as they are written; the first has what is unknown of it."""
     steps = [builder.switch(), builder.policies(), builder.texts()]
-    steps += [memory_items.facts(builder), memory_items.reflections(builder)]
+    steps += [conversion.facts(builder), conversion.reflections(builder)]
     if builder.options.episodes == "keep":
-        steps.append(memory_items.episodes(builder))
+        steps.append(conversion.episodes(builder))
     is_known = find_person(builder.stage, builder.agent_id, is_agent=True).known
     for item in chain.from_iterable(steps):
         if is_known is False:
@@ -313,7 +313,7 @@ class StagedPlan:
         With an ``outcome``, those that have it in an empty store.
         """
         for found in self.stage.items(outcome):
-            yield found if isinstance(found, V1Item) else memory_items.leftover(*found)
+            yield found if isinstance(found, V1Item) else conversion.leftover(*found)
 
     def problems(self) -> Iterator[V1Problem]:
         """Yield the problems of all documents."""
