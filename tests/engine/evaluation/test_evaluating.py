@@ -80,13 +80,13 @@ async def test_the_figures_are_those_of_the_searches(
 
 
 async def test_a_table_worked_out_by_hand(memory: Memory) -> None:
-    """Words alone: 'cat' finds one fact, 'grey' two, of which the shorter text is first."""
-    cat, car = memory.add(memory.cast.anna_scope, "grey cat", "grey car in the long street")
+    """Words alone: 'cat' finds one fact, 'grey' two, of which the newer one is first."""
+    cat, _ = memory.add(memory.cast.anna_scope, "grey cat", "grey car in the long street")
     read = read_queries(
         memory.store,
         [
             line("cat", user="anna", relevant=[cat]),
-            line("grey", user="anna", relevant=[car]),
+            line("grey", user="anna", relevant=[cat]),
             line("dog", user="anna", relevant=[cat]),
         ],
     )

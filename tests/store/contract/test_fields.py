@@ -87,9 +87,10 @@ def test_a_backup_takes_no_key_from_another_fact(store: Store) -> None:
 def found(store: Store, **filter: object) -> dict[str, list[str]]:
     wanted = FactFilter(scopes=(SCOPE,), **filter)  # type: ignore[arg-type]
     facts = {fact.id: fact.content for fact in store.memory.facts(wanted)}
-    names = {"semantic": {}, "text": {}} if "expired_at" not in filter else {}
+    if "expired_at" in filter:  # no search asks for these
+        return {"facts": sorted(facts.values())}
     answers = store.search.candidates(
-        wanted, [Question("bees", random_unit(1, 32))], tuple(names), model="m", limit=9
+        wanted, [Question("bees", random_unit(1, 32))], ("semantic", "text"), model="m", limit=9
     )
     lists = {
         name: sorted(facts.get(id, id) for id in scores.found)
