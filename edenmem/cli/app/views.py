@@ -142,6 +142,12 @@ def print_edits(
         run.out.note(f"to undo: edenmem undo {what}")
 
 
+def note_undo_last(run: Invocation, changed: object) -> None:
+    """Print how to undo what this command changed, if anything."""
+    if changed:
+        run.out.note("to undo: edenmem undo --last")
+
+
 def note_undo_run(run: Invocation, run_id: str | None) -> None:
     """Print how to undo a run of a command that changed something."""
     if run_id:

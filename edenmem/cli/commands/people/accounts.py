@@ -10,7 +10,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
-from edenmem.cli.app.views import note_undo_run, origin, print_edits
+from edenmem.cli.app.views import note_undo_last, note_undo_run, origin, print_edits
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError
@@ -38,6 +38,7 @@ def _add(run: Invocation, account: Agent | User) -> None:
     run.out.record(account, [(f"added {kind}", account.username), ("id", account.id)])
     if (quoted := shlex.quote(account.username)) != account.username:
         run.out.note(f"in commands, write the name as {quoted}")
+    note_undo_last(run, changed=True)
 
 
 # -- agents --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
-from edenmem.cli.app.views import usage_line
+from edenmem.cli.app.views import note_undo_last, usage_line
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.reports import ConsolidationReport
@@ -118,6 +118,7 @@ def _print_reports(run: Invocation, reports: Sequence[ConsolidationReport], *, d
     used = [usage for report in reports for usage in report.usage]
     if used:
         run.out.note(usage_line(used))
+    note_undo_last(run, any(report.outcome == "written" for report in reports))
 
 
 def _notes(report: ConsolidationReport, *, verbose: bool) -> Iterator[str]:

@@ -16,6 +16,7 @@ from edenmem.cli.app.views import (
     change_line,
     describe_doubt,
     facts_changed,
+    note_undo_last,
     print_judgments,
     usage_line,
 )
@@ -39,7 +40,7 @@ from edenmem.errors import (
     UnavailableError,
     UsageError,
 )
-from edenmem.models.formation import Decision, Reach, Trigger
+from edenmem.models.formation import HELD, Decision, Reach, Trigger
 from edenmem.models.host import Session
 from edenmem.text import ago, iso, many
 
@@ -244,6 +245,8 @@ def _print_formations(
     used += [u for report in reports for text in report.consolidations for u in text.usage]
     if used:
         run.out.note(usage_line(used))
+    done = [report for report in reports if report.outcome in ("applied", "resumed")]
+    note_undo_last(run, any(facts_changed(each) or each.reflections for each in done))
 
 
 def _notes(report: FormationReport, label: str) -> Iterator[str]:
@@ -419,6 +422,8 @@ def remember(
         print_judgments(run, report.decisions)
     if report.usage:
         run.out.note(usage_line(report.usage))
+    stored = ("ADD", "UPDATE", "DELETE", HELD)
+    note_undo_last(run, not dry_run and any(each.action in stored for each in report.decisions))
 
 
 def _explain(decision: Decision) -> str | None:
