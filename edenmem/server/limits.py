@@ -286,6 +286,11 @@ def _advise_after(scope: Scope) -> str:
 # -- daily limits --------------------------------------------------------------------------------
 
 
+def limits_use(settings: ServerSettings) -> bool:
+    """Return whether there is a daily limit."""
+    return bool(settings.daily_tokens or settings.daily_cost)
+
+
 async def check_daily_use(
     state: ServerState, caller: Caller, user_id: str | None, *, reserved: int = 0
 ) -> None:
@@ -301,7 +306,7 @@ async def check_daily_use(
         Refused: a daily limit is reached (429).
     """
     settings = state.settings.server
-    if not (settings.daily_tokens or settings.daily_cost):
+    if not limits_use(settings):
         return
     now = utc_now()
     use = await in_thread(state.service.store.tokens.daily_use, _holder(caller, user_id), _day(now))
@@ -325,10 +330,7 @@ async def count_daily_use(
 
     The difference may be negative; both count for the day of ``at``.
     """
-    settings = state.settings.server
-    if not (settings.daily_tokens or settings.daily_cost):
-        return
-    if state.settings.store.read_only:
+    if not limits_use(state.settings.server) or state.settings.store.read_only:
         return
     await in_thread(
         state.service.store.tokens.add_use,

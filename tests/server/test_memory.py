@@ -84,7 +84,9 @@ def test_hits_are_in_an_answer_that_is_not_streamed(known: Door, door: Door) -> 
     }
     assert all(0 <= hit["score"] <= 1 and hit["created_at"] for hit in hits)
     assert "memory_hits" not in door.chat("The boat?", user="anna", memory_top_k=0).json()
-    none = door.chat("The boat?", user="anna", memory_top_k=5, memory_score_threshold=1.0)
+    none = door.chat(
+        "The boat called Moth?", user="anna", memory_top_k=5, memory_score_threshold=1.0
+    )
     assert len(none.json()["memory_hits"]) < 2
     aged = door.chat("The boat?", user="anna", memory_top_k=5, memory_recency_weight=1.0)
     assert len(aged.json()["memory_hits"]) == 2
@@ -213,15 +215,14 @@ def test_an_answer_that_has_arrived_is_stored_though_the_client_left(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release, has_arrived = threading.Event(), threading.Event()
-    count = routes.count_daily_use
+    count = routes._Exchange._count_use
 
-    async def count_late(*given: Any, tokens: int, **named: Any) -> None:
-        await count(*given, tokens=tokens, **named)
-        if tokens < 0:  # the difference to the reservation, before the answer is stored
-            has_arrived.set()
-            await asyncio.to_thread(release.wait, 30)
+    async def count_late(*given: Any) -> None:
+        await count(*given)
+        has_arrived.set()  # before the answer is stored
+        await asyncio.to_thread(release.wait, 30)
 
-    monkeypatch.setattr(routes, "count_daily_use", count_late)
+    monkeypatch.setattr(routes._Exchange, "_count_use", count_late)
     with door.asking("Who waits?", user="anna", memory_id="left"):
         assert has_arrived.wait(30)
     release.set()

@@ -29,7 +29,7 @@ from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now
 from edenmem.models.told import Note
 from edenmem.server.access import Caller, FromCaller
-from edenmem.server.limits import check_daily_use, count_daily_use, inflate
+from edenmem.server.limits import check_daily_use, count_daily_use, inflate, limits_use
 from edenmem.server.problems import CHAT_ERRORS, Refused
 from edenmem.server.proxy.answers import (
     Decode,
@@ -512,6 +512,8 @@ class _Exchange:
         asked = self._asked
         asked_by = asked.user.id if asked and asked.user else None
         self._payer = self._caller.user_id or asked_by
+        if not limits_use(self._settings):
+            return
         reserving = asyncio.create_task(self._count_reservation(reserved))
         try:
             await asyncio.shield(reserving)
@@ -538,6 +540,8 @@ class _Exchange:
 
     async def _settle_use(self, tokens: int) -> None:
         """Replace the reservation with the tokens used."""
+        if not limits_use(self._settings):
+            return
         difference, self._reserved = tokens - self._reserved, tokens
         await self._stages.run(
             "use",
