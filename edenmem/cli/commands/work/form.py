@@ -22,6 +22,7 @@ from edenmem.cli.app.views import (
 )
 from edenmem.cli.commands.work.cold import run_once
 from edenmem.cli.terminal.editing import read_text_option
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import Missing, ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.reports import FormationReport
@@ -42,7 +43,7 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import HELD, Decision, Reach, Trigger
 from edenmem.models.host import Session
-from edenmem.text import ago, iso, many
+from edenmem.text import ago, iso, many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
@@ -156,8 +157,8 @@ def form(
         ``cold.outage_after`` sessions in a row, and if every session failed.
         """
         outages: list[UnavailableError] = []  # of consecutive sessions
-        for session in chosen:
-            run.out.progress(f"{session.label} …")
+        for number, session in enumerate(chosen):
+            progress.say(one_line(session.label, 30), number, len(chosen))
             try:
                 found = await service.form_memories(
                     session.id,
@@ -194,7 +195,8 @@ def form(
         return reports
 
     try:
-        run.serve(form_all, llm=True)
+        with show_progress(run.out) as progress:
+            run.serve(form_all, llm=True)
         is_broken = False
     finally:
         reports = show()
