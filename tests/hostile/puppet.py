@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"^(?:N|  E)(\d+)", re.M)
 
 #: Names of shards that the attacker may have heard of: theirs, another agent's, and none.
 SHARDS = ("lore", "LORE", "vault", "../lore", "", "b" * 24)
-MOST_LINES = 40
+MOST_LINES = 20
 
 
 class Puppet(FakeLLM):
