@@ -188,6 +188,18 @@ def a_new_user_came(c: Case) -> None:
 # -- what was changed here stays -----------------------------------------------------------------
 
 
+def _moment(c: Case) -> None:
+    lena = c.person("lena")
+    first, second = c.directives(lena, 2)
+    second["createdAt"] = second["updatedAt"] = first["createdAt"]
+    c.user_text(lena, pending=[first, second])
+
+
+@story(_moment, kept=True)
+def order_of_one_moment_that_changes_in_v1_is_kept(c: Case) -> None:
+    _text_of(c)["unabsorbed_memory_ids"].reverse()
+
+
 @story(_user, kept=True)
 def text_edited_here_is_kept(c: Case) -> None:
     untouched_text_follows_v1(c)

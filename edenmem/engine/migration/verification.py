@@ -386,8 +386,8 @@ class _Check:
             there = [id for id in ids if id in pending]  # the others are reported as items
             same = [id for id in listed if id in set(there)]
             times = [pending[id].formed_at for id in same]
-            is_tied = len(set(times)) < len(times)
-            if times == sorted(times) and (same == there or not is_tied):
+            is_free = len(set(times)) == len(times) or self._is_logged([pending[id] for id in same])
+            if times == sorted(times) and (same == there or is_free):
                 return
             error = "the order differs from v1"
         self._add(
@@ -395,6 +395,13 @@ class _Check:
             "order",
             f"invalid buffer of reflections: {error}",
             fields=[("unabsorbed_ids", list(ids), listed)],
+        )
+
+    def _is_logged(self, buffer: Sequence[Reflection]) -> bool:
+        """Return whether a buffer has the order of the log: v1's may have changed since."""
+        entries = self._states.entries([key_of(each) for each in buffer])
+        return buffer == sorted(buffer, key=lambda each: each.order) and all(
+            entries[key_of(each)] and self._explains(entries[key_of(each)], each) for each in buffer
         )
 
     # -- people ------------------------------------------------------------------------------
