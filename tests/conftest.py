@@ -51,6 +51,16 @@ _TOGETHER = {"tests/hostile/test_hostile_conversations.py", "tests/test_architec
 _TOGETHER_BY_STORE = {f"tests/v1world/test_{name}.py" for name in ("again", "cases", "conflicts")}
 
 
+#: A line of files whose tests are all slow.
+_ALL_SLOW = "pytestmark = pytest.mark.slow\n"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file for the quick part if all of its tests are slow."""
+    is_quick = config.option.markexpr == "not slow" and collection_path.name.startswith("test_")
+    return (is_quick and _ALL_SLOW in collection_path.read_text("utf-8")) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out exhaustive tests and most second rounds, unless all are asked for."""
     names = {item.nodeid for item in items}

@@ -16,6 +16,8 @@ from openai.types.responses.response_output_text import ResponseOutputText
 from edenmem import SyncMemoryService, UsageError
 from edenmem.integrations.openai_agents import EdenmemSession
 
+pytestmark = pytest.mark.slow
+
 ITEMS: list[Any] = [
     {"role": "user", "content": "When does my workshop open?"},
     {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": "door"}'},

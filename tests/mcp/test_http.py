@@ -29,6 +29,8 @@ from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import change_set, make_agent, make_fact, make_user
 
+pytestmark = pytest.mark.slow
+
 MIRA, OTTO = make_agent("mira"), make_agent("otto")
 LENA, TOMAS = make_user("lena"), make_user("tomas")
 SHARED = make_fact(Scope.agent(MIRA.id), "The walk starts at 17:30.")
@@ -240,7 +242,6 @@ async def test_changes_bear_the_name_of_the_token(
     assert entry.actor.name == "phone"
 
 
-@pytest.mark.slow
 async def test_the_process_serves_and_stops(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "memory.db")
     store.database.initialize()

@@ -14,6 +14,8 @@ from edenmem.server.proxy.answers import ResponseReader
 from tests.server.door import Door
 from tests.support.memory import add_fact, consolidate
 
+pytestmark = pytest.mark.slow
+
 TOOL: Any = {
     "type": "function",
     "name": "weather",
