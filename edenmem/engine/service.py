@@ -199,9 +199,16 @@ class MemoryService:
 
     @asynccontextmanager
     async def with_models(
-        self, *, llm: bool = True, embedder: bool = True, reranker: bool = True
+        self,
+        *,
+        llm: bool = True,
+        embedder: bool = True,
+        reranker: bool = True,
+        asking: Callable[[str], None] | None = None,
     ) -> AsyncIterator[MemoryService]:
         """Yield a service on the same store with the configured models, and close the models.
+
+        ``asking`` is called with the task of each request to the language model.
 
         Raises:
             ConfigError: the configuration of a provider is invalid.
@@ -210,15 +217,17 @@ class MemoryService:
         """
         from edenmem.engine import factory
         from edenmem.engine.embeddings.choice import settle
+        from edenmem.engine.runtime.usage import Meter, MeteredLLM
 
         settings = self._settings
         if embedder:
             settings = await in_thread(settle, settings, self._store)
         budget = factory.open_budget(settings)
+        opened = factory.open_llm(settings, budget=budget) if llm else None
         runtime = msgspec.structs.replace(
             self._runtime,
             settings=settings,
-            llm=factory.open_llm(settings, budget=budget) if llm else None,
+            llm=MeteredLLM(opened, Meter(), asking=asking) if opened else None,
             embedder=factory.open_embedder(settings, budget=budget) if embedder else None,
             reranker=factory.open_reranker(settings, budget=budget) if reranker else None,
             query_shelf=factory.open_query_shelf(settings),

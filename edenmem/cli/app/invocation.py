@@ -283,18 +283,20 @@ class Invocation:
         *,
         llm: bool = False,
         reranker: bool = True,
+        asking: Callable[[str], None] | None = None,
     ) -> T:
         """Run async work on the service with the configured models.
 
-        ``llm`` includes the language model, ``reranker`` the one of searches. The models are closed
-        afterwards; the store stays open.
+        ``llm`` includes the language model, ``reranker`` the one of searches; ``asking`` is called
+        with the task of each request. The models are closed afterwards; the store stays open.
         """
         self._start_log()
 
         import asyncio
 
         async def main() -> T:
-            async with self.service.with_models(llm=llm, reranker=reranker) as service:
+            models = self.service.with_models(llm=llm, reranker=reranker, asking=asking)
+            async with models as service:
                 if service.script:
                     self.out.note(service.script)
                 return await work(service)

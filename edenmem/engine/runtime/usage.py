@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -42,11 +42,17 @@ class Meter:
 
 
 class MeteredLLM:
-    """An `edenmem.llm.protocol.LLM` that counts its calls, including failed ones."""
+    """An `edenmem.llm.protocol.LLM` that counts its calls, including failed ones.
 
-    def __init__(self, llm: LLM, meter: Meter) -> None:
+    ``asking`` is called with the task of each request.
+    """
+
+    def __init__(
+        self, llm: LLM, meter: Meter, *, asking: Callable[[str], None] | None = None
+    ) -> None:
         self._llm = llm
         self._meter = meter
+        self._asking = asking
 
     @property
     def description(self) -> str:
@@ -60,6 +66,8 @@ class MeteredLLM:
 
     async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
         """Send a request, and count its usage."""
+        if self._asking is not None:
+            self._asking(request.task)
         try:
             answer = await self._llm.ask(request)
         except ProviderError as error:

@@ -147,6 +147,7 @@ def form(
     reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
     made: list[FormationReport] = []
     failed: list[tuple[Session, Exception]] = []
+    under_way: list[Session] = []
     is_broken = True
 
     async def form_all(service: MemoryService) -> None:
@@ -157,8 +158,9 @@ def form(
         ``cold.outage_after`` sessions in a row, and if every session failed.
         """
         outages: list[UnavailableError] = []  # of consecutive sessions
-        for number, session in enumerate(chosen):
-            progress.say(one_line(session.label, 30), number, len(chosen))
+        for session in chosen:
+            under_way.append(session)
+            show_step("reading")
             try:
                 found = await service.form_memories(
                     session.id,
@@ -180,6 +182,10 @@ def form(
         if failed and len(outages) == len(failed) and not _has_formed(made):
             raise _naming(failed.pop()[0], outages[-1])
 
+    def show_step(task: str) -> None:
+        label = one_line(under_way[-1].label, 30)
+        progress.say(f"{label}: {task}", len(under_way) - 1, len(chosen))
+
     def show() -> list[FormationReport]:
         """Print what was done; without named sessions, idle ones are left out."""
         reports = [each for each in made if sessions or each.outcome not in _IDLE]
@@ -196,7 +202,7 @@ def form(
 
     try:
         with show_progress(run.out) as progress:
-            run.serve(form_all, llm=True)
+            run.serve(form_all, llm=True, asking=show_step)
         is_broken = False
     finally:
         reports = show()
