@@ -156,12 +156,12 @@ def test_a_failed_formation_blocks_only_its_messages(store: Store, released: boo
     assert store.formations.claim(make_formation(session, messages[4:6], seq=2)) is not released
 
 
-@pytest.mark.parametrize("overlap", [slice(0, 4), slice(3, 8), slice(1, 2), slice(0, 10)])
-def test_no_message_is_in_two_formations_of_one_agent(store: Store, overlap: slice) -> None:
+def test_no_message_is_in_two_formations_of_one_agent(store: Store) -> None:
     """Known failure 14: separate read and write gave one claim to two workers."""
     session, messages = make_talk(store)
     finish(store, claim(store, session, messages[:4]))
-    assert not store.formations.claim(make_formation(session, messages[overlap], seq=2))
+    for overlap in (slice(0, 4), slice(3, 8), slice(1, 2), slice(0, 10)):
+        assert not store.formations.claim(make_formation(session, messages[overlap], seq=2))
     assert store.formations.claim(make_formation(session, messages[4:], seq=2))
 
 
@@ -441,42 +441,6 @@ def record_facts(store: Store, formation: Formation, changes: ChangeSet) -> Form
         now=SOON,
         next_step="reflections",
     )
-
-
-def test_a_recorded_step_is_applied_once_and_leaves_the_next(store: Store) -> None:
-    session, messages = make_talk(store)
-    formation, changes = claim(store, session, messages), outcome(session)
-    scope = Scope.user(session.agents[0], session.users[0])
-    Steps(store).release(formation.id, worker="worker-1", now=SOON, error="nonsense")
-    assert reclaim(store, formation, "worker-1", now=SOON) is not None
-    facts = msgspec.structs.replace(changes, changes=changes.changes[:2])
-    assert record_facts(store, formation, facts)
-    half = stored(store, formation)
-    assert (half.status, half.next_step) == (FormationStatus.RECORDED, "reflections")
-    assert half.changes == facts
-
-    results = Steps(store).apply(formation.id, now=SOON, worker="worker-1")
-    assert [result.status for result in results] == [ChangeStatus.APPLIED] * 2
-    half = stored(store, formation)
-    assert (half.status, half.next_step, half.changes) == (
-        FormationStatus.CLAIMED,
-        "reflections",
-        None,
-    )
-    assert (half.worker, half.attempts, half.error) == ("worker-1", 0, None)
-    assert {fact.content for fact in facts_of(store, scope)} == {"Anna sings.", "Anna keeps bees."}
-    assert store.formations.backlog(session.id, session.agents[0], limit=9).total == 0
-    late = Steps(store).apply(formation.id, now=SOON)  # for another worker
-    assert {result.status for result in late} <= {ChangeStatus.ALREADY}
-    assert stored(store, formation).status is FormationStatus.CLAIMED
-
-    rest = msgspec.structs.replace(change_set(), changes=changes.changes[2:])
-    assert record(store, formation, rest)
-    Steps(store).apply(formation.id, now=SOON)
-    done = stored(store, formation)
-    assert (done.status, done.next_step) == (FormationStatus.APPLIED, "")
-    assert (done.decisions, done.usage) == ((DECISION, DECISION), (USAGE, USAGE))
-    assert len(store.memory.pending(scope)) == 1
 
 
 def test_narrowing_a_claim_frees_the_other_messages(store: Store) -> None:
