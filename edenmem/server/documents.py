@@ -462,8 +462,7 @@ def _fact_fields(fact: Fact, caller: Caller) -> dict[str, Any]:
 
 def reflection_document(reflection: Reflection) -> ReflectionDocument:
     """Return a reflection without its sources."""
-    fields = {name: getattr(reflection, name) for name in ReflectionDocument.model_fields}
-    return ReflectionDocument(**fields)
+    return ReflectionDocument.model_validate(reflection, from_attributes=True)
 
 
 def shard_document(

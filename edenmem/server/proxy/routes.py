@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats.memory import Retrieval
-from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
+from edenmem.engine.chats.sessions import Answer, ChatTurn
 from edenmem.engine.context.builder import BaseContext
 from edenmem.engine.context.recall import recall_queries
 from edenmem.engine.context.xml import EMPTY
@@ -313,13 +313,19 @@ class _Exchange:
     # -- memory --------------------------------------------------------------------------------
 
     async def _add_memory(self, body: Body) -> bytes:
-        """Return the body with memory."""
+        """Return the body with memory.
+
+        Raises:
+            Refused: no such agent or user within reach.
+        """
         settings = self._settings
         if is_utility(body.said, body.instructions, settings.utility_prompts):
             self._stages.left_out["memory"] = "a prompt of a front end, not of a person"
             return body.with_memory("", "")
-        turn = await self._find_turn(body)
-        asked = self._asked
+        kept = keep(self._request, self._caller, self._state, body)
+        self._recording = Recording(kept, self._state, self._proxy.background, self._proxy.retries)
+        turn = self._turn = await self._recording.find(self._stages)
+        asked = self._recording.asked
         if turn is None or asked is None:
             return body.with_memory("", "")
         message, retrieval = body.last_user_message, self._retrieval(body.memory)
@@ -340,26 +346,6 @@ class _Exchange:
             turn.session.id, len(added.context.split()), len(self._hits),
         )  # fmt: skip
         return body.with_memory(added.context, added.facts)
-
-    @property
-    def _asked(self) -> ChatRequest | None:
-        return self._recording.asked if self._recording is not None else None
-
-    async def _find_turn(self, body: Body) -> ChatTurn | None:
-        """Return the turn of a chat, or None without its agent, user or session.
-
-        Raises:
-            Refused: no such agent or user within reach.
-        """
-        proxy = self._proxy
-        kept = keep(self._request, self._caller, self._state, body)
-        self._recording = Recording(kept, self._state, proxy.background, proxy.retries)
-        try:
-            self._turn = await self._recording.find(self._stages)
-        except Refused:
-            self._recording = None
-            raise
-        return self._turn
 
     def _retrieval(self, fields: MemoryFields) -> Retrieval:
         settings = self._settings
@@ -509,11 +495,11 @@ class _Exchange:
         """
         per_token = self._state.settings.formation.characters_per_token
         reserved = round(self._size / per_token) + answer_tokens
-        asked = self._asked
-        asked_by = asked.user.id if asked and asked.user else None
-        self._payer = self._caller.user_id or asked_by
         if not limits_use(self._settings):
             return
+        asked = self._recording.asked if self._recording is not None else None
+        asked_by = asked.user.id if asked and asked.user else None
+        self._payer = self._caller.user_id or asked_by
         reserving = asyncio.create_task(self._count_reservation(reserved))
         try:
             await asyncio.shield(reserving)
