@@ -94,12 +94,18 @@ class Collection:
         *,
         sort: Sort = (),
         limit: int = 0,
+        by_id: bool = False,
     ) -> Iterator[Document]:
-        """Yield documents in batches; a sort without an index may use the server's disk."""
+        """Yield documents in batches; a sort without an index may use the server's disk.
+
+        ``by_id`` reads along the index on IDs, which ``sort`` must begin with.
+        """
         with translate_errors(self._location):
             cursor = self._raw.find(filter, projection, limit=limit, batch_size=BATCH)
             if sort:
                 cursor = cursor.sort(list(sort)).allow_disk_use(True)
+            if by_id:
+                cursor = cursor.hint([("_id", 1)])
         return self._drain(cursor)
 
     def read_page(

@@ -114,6 +114,7 @@ def has_platform(db: Connection) -> bool:
                 dict.fromkeys(fields, 1),
                 sort=[("_id", order)],
                 limit=SAMPLE,
+                by_id=True,
             )
             if any(is_theirs(one.keys() & set(fields)) for one in found):
                 return True
