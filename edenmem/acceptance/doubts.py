@@ -14,6 +14,7 @@ import msgspec
 
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, SourceMessage
 from edenmem.acceptance.form import is_cased, names_nobody
+from edenmem.acceptance.likeness import DOUBTED, unlikeness
 from edenmem.acceptance.texts import (
     find_numbers,
     fold,
@@ -90,6 +91,7 @@ _SHORT = 60
 def find_doubts(item: Item) -> list[Finding]:
     """Return what code cannot confirm."""
     checks = {
+        "statement": _unlike_a_statement,
         "person": _names_nobody,
         "names": _unsaid_names,
         "numbers": _unsaid_numbers,
@@ -100,6 +102,16 @@ def find_doubts(item: Item) -> list[Finding]:
     }
     found = ((rule, check(item)) for rule, check in checks.items())
     return [Finding(rule, reason) for rule, reason in found if reason]
+
+
+def _unlike_a_statement(item: Item) -> str | None:
+    candidate = item.candidate
+    is_note = candidate.kind == "reflection" and candidate.scope == "session"
+    if candidate.takes_orders or is_note:
+        return None
+    odds = unlikeness(candidate.content, candidate.scope, item.evidence)
+    is_unlike = odds >= DOUBTED[candidate.kind]
+    return "reads like an instruction, a note or a fragment" if is_unlike else None
 
 
 def _names_nobody(item: Item) -> str | None:

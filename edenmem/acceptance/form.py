@@ -39,7 +39,6 @@ _STOCK = pattern("form.stock")
 #: Results of tools that state nothing about the world.
 _ROUTINE = pattern("form.routine")
 _QUESTION = re.compile(r"[?？؟]\W*\Z|\A\W*¿|(?:吗|呢|ですか|ますか|ไหม|หรือเปล่า|습니까|나요)\W*\Z")
-_EXCLAMATION = re.compile(r"[!！]\W*\Z")
 #: The end of a sentence, in scripts that mark it: Thai and its neighbors do not.
 _SENTENCE_END = re.compile(r"[.!?…。！？؟।]\W*\Z")
 _UNSTOPPED = re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]")
@@ -148,8 +147,6 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
     if _HELLO.match(bare) and len(words_of(bare)) <= _GREETING_WORDS:
         return "is a greeting"
     names = evidence.names
-    if _EXCLAMATION.search(bare) and names.isdisjoint(words_of(bare)):
-        return "is an exclamation; state a fact"
     if written := _first_person(bare, names):
         return f"says '{written}'; name the person instead"
     if (match := _THE_USER.search(bare)) and not _write_of_users(evidence):
@@ -269,8 +266,4 @@ def _find_fragment(text: str, names: frozenset[str]) -> str | None:
     is_plural = "and" in words[:-1]  # "Anna and Ben live in Porto": a verb without an ending
     if is_english and not is_plural and not _VERB.search(text.partition(" ")[2]):
         return "has no verb; write a whole statement"
-    first = text.split()[0]
-    is_plain = has_case and not any(word[0].isupper() for word in written)
-    if ((is_plain and len(words) <= 3) or first.islower()) and words[0] not in names:
-        return "is a sentence fragment; write a whole statement"
     return None

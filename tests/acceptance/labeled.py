@@ -15,6 +15,8 @@ Each set was written before it was measured, by someone who knew neither rules n
 - ``sixth``: measured once with the rules that followed ``fifth``, then read.
 - ``seventh``: 100 conversations with items of form alone, as careless models write them; measured
   once with the rules that followed ``sixth``, then read.
+- ``eighth`` (120 conversations), ``ninth`` and ``tenth`` (100 each): items of form again, with good
+  ones that look dangerous; each measured once before the model of `tests.acceptance.fit` had it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
 DATA = Path(__file__).parent / "data"
-SETS = ("work", "choice", "last", "fresh", "fifth", "sixth", "seventh")
+SETS = ("work", "choice", "last", "fresh", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 Verify = Literal["off", "doubtful", "all"]
 

@@ -255,9 +255,28 @@ def test_memory_of_the_agent_names_no_user() -> None:
     """Known failure 106."""
     evidence = said("anna weber: I have diabetes, and the harbor opens at 9")
     private = ask("Anna has diabetes.", evidence, quote="I have diabetes", scope="agent")
-    assert doubts(private) == {"privacy"}
+    assert "privacy" in doubts(private)
     public = ask("The harbor opens at 9.", evidence, quote="the harbor opens at 9", scope="agent")
-    assert not public.doubts
+    assert "privacy" not in doubts(public)
+
+
+def test_what_reads_like_an_instruction_or_a_note_is_doubted() -> None:
+    """No list has all verbs and nouns with which instructions and notes begin."""
+    lines = (
+        "anna: ping only the officers about raids pls, i live in lisbon with 2 cats",
+        "eve: ok",
+    )
+    table = {
+        ("Ping only the officers about raids, never everyone.", "group"): True,
+        ("Skip dice rolls for minor actions.", "group"): True,
+        ("Anna lives in Lisbon with two cats.", "user"): False,
+        ("The guild tells its officers about raids on Fridays.", "group"): False,
+    }
+    found = {
+        (text, scope): "statement" in doubts(ask(text, said(*lines), scope=scope))
+        for text, scope in table
+    }
+    assert found == table
 
 
 def test_nothing_is_too_long_to_be_kept() -> None:
