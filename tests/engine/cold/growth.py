@@ -28,7 +28,7 @@ from tests.support.runtime import ANYTHING_GOES, make_runtime
 #: Few of each: by the first look every scope has memory.
 _AGENTS, _USERS, _MESSAGES = 2, 2, 12
 #: Sessions formed at each look.
-_LOOKS = (10, 14, 18, 22)
+_LOOKS = (16, 22, 28, 34)
 
 
 def main(path: Path) -> tuple[float, float]:
