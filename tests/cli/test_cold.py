@@ -303,7 +303,8 @@ def test_known_failure_14_runs_on_one_host_at_once(cold: Cold) -> None:
     assert [process.returncode for process in running] == [0] * 3, ended
     reports = [json.loads(out) for out, _ in ended]
     assert sum(report["formed"] for report in reports) == 16
-    assert len(cold.endpoint.requests) == 32  # facts and reflections, once each
+    # Facts and reflections, once each; a request that a busy machine answers late is sent again.
+    assert len({json.dumps(each) for each in cold.endpoint.requests}) == 32
     cold.check()
 
 

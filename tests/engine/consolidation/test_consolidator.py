@@ -430,7 +430,8 @@ async def test_concurrent_consolidations_absorb_everything_once(cast: Cast, llm:
     llm.script("consolidate", {"text": "A text."})
     one, two = consolidator(cast, llm), consolidator(cast, llm)
     reports = await asyncio.gather(
-        one.consolidate(cast.anna_scope, force=True), two.consolidate(cast.anna_scope, force=True)
+        one.consolidate(cast.anna_scope, at_once=True),
+        two.consolidate(cast.anna_scope, at_once=True),
     )
     assert sorted(report.outcome for report in reports) == ["nothing_pending", "written"]
     assert cast.store.memory.consolidations((cast.anna_scope,))[cast.anna_scope].version == 1
