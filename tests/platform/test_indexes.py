@@ -90,7 +90,7 @@ def test_beside_the_narrow_index_only_adding_is_refused(world: World) -> None:
         assert "fact_dedup_idx" in result.out + result.err, command
 
     world.exchange()
-    world.eden("form", str(waiting)).ok()
+    world.eden("form", str(waiting), "--set", "formation.doubtful=mark").ok()
     assert add(world, "bea", "Quite another fact.") == 0
     world.platform()
     assert world.facts(user_id=world.anna) == kept
