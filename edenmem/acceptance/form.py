@@ -43,7 +43,7 @@ _QUESTION = re.compile(r"[?？؟]\W*\Z|\A\W*¿|(?:吗|呢|ですか|ますか|�
 _SENTENCE_END = re.compile(r"[.!?…。！？؟।]\W*\Z")
 _UNSTOPPED = re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]")
 #: What an English subject begins with other than a name.
-_SUBJECT = re.compile(
+SUBJECT = re.compile(
     r"(?:the|an?|this|these|those|each|every|both|all|\d\S*|\w+ing)\b", re.IGNORECASE
 )
 _PARTICLE = re.compile(r"de|du|la|le|des|of|the|van|von|der|den|di|da|do|dos|y|e|and|&|al|el")
@@ -181,7 +181,7 @@ def names_nobody(candidate: Candidate, evidence: Evidence) -> bool:
     letter.
     """
     text, words = candidate.content, words_of(candidate.content)
-    if candidate.scope != "user" or not words or _SUBJECT.match(text):
+    if candidate.scope != "user" or not words or SUBJECT.match(text):
         return False
     if any(word.startswith(evidence.people_stems) for word in words):
         return False
@@ -211,7 +211,7 @@ def _names_nothing(candidate: Candidate, evidence: Evidence) -> bool:
         return False
     if not 1 < len(words) <= _NAMELESS_WORDS:
         return False
-    if _SUBJECT.match(text) or any(not each.is_first for each in named_words(text)):
+    if SUBJECT.match(text) or any(not each.is_first for each in named_words(text)):
         return False
     if words[0] in evidence.talk.words and (not text.isascii() or _VERB.match(words[1])):
         return False

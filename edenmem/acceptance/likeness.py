@@ -15,6 +15,7 @@ from importlib import resources
 from zlib import crc32
 
 from edenmem.acceptance.evidence import Evidence
+from edenmem.acceptance.form import SUBJECT
 from edenmem.acceptance.texts import name_stem, named_words, words_of
 
 #: Number of weights, and the units in which they are whole numbers, per unit of log odds.
@@ -29,7 +30,8 @@ _MOST_CAPITALS, _MOST_WORDS = 3, 12
 def features(text: str, scope: str, evidence: Evidence) -> Iterator[str]:
     """Yield the features of a text: its scope and form, and its first words.
 
-    All names of people and agents are one word, and so are other names in the conversation.
+    All names of people and agents are one word, and so are other words that the conversation has
+    with a capital letter.
     """
     words = [_masked(word, evidence) for word in words_of(text)]
     capitals = sum(not each.is_first for each in named_words(text))
@@ -54,7 +56,8 @@ def features(text: str, scope: str, evidence: Evidence) -> Iterator[str]:
 def _masked(word: str, evidence: Evidence) -> str:
     if word in evidence.names:
         return "<name>"
-    return "<other>" if name_stem(word) in evidence.name_stems else word
+    is_capital = word in evidence.talk.capitalized and not SUBJECT.fullmatch(word)
+    return "<other>" if is_capital or name_stem(word) in evidence.name_stems else word
 
 
 def index_of(feature: str) -> int:
