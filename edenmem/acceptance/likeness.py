@@ -42,7 +42,7 @@ def features(text: str, scope: str, evidence: Evidence) -> Iterator[str]:
     yield f"words {min(len(words), _MOST_WORDS)}"
     yield f"digits {any(map(str.isdigit, text))}"
     yield f"begins {text[:1].isupper()}"
-    kinds = [word if word[:1] == "<" else word[-2:] for word in words[:3]]
+    kinds = [word if word[:1] == "<" else word[-2:] for word in words[:_WORDS]]
     yield f"kinds {' '.join(kinds[:2])}"
     yield f"kinds {' '.join(kinds)}"
     for place, word in enumerate(words[:_WORDS]):
@@ -60,16 +60,15 @@ def _masked(word: str, evidence: Evidence) -> str:
     return "<other>" if is_capital or name_stem(word) in evidence.name_stems else word
 
 
-def index_of(feature: str) -> int:
-    """Return the place of a feature's weight in the table."""
-    return crc32(feature.encode()) % SIZE
+def places_of(text: str, scope: str, evidence: Evidence) -> set[int]:
+    """Return the places of the weights of a text's features in the table."""
+    return {crc32(each.encode()) % SIZE for each in features(text, scope, evidence)}
 
 
 def unlikeness(text: str, scope: str, evidence: Evidence) -> float:
     """Return the log odds that a text is no statement."""
     table = _table()
-    places = {index_of(each) for each in features(text, scope, evidence)}
-    return sum(table[place] for place in places) / UNITS
+    return sum(table[place] for place in places_of(text, scope, evidence)) / UNITS
 
 
 @cache

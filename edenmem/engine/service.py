@@ -217,17 +217,20 @@ class MemoryService:
         """
         from edenmem.engine import factory
         from edenmem.engine.embeddings.choice import settle
-        from edenmem.engine.runtime.usage import Meter, MeteredLLM
 
         settings = self._settings
         if embedder:
             settings = await in_thread(settle, settings, self._store)
         budget = factory.open_budget(settings)
         opened = factory.open_llm(settings, budget=budget) if llm else None
+        if opened is not None and asking is not None:
+            from edenmem.engine.runtime.usage import Meter, MeteredLLM
+
+            opened = MeteredLLM(opened, Meter(), asking=asking)
         runtime = msgspec.structs.replace(
             self._runtime,
             settings=settings,
-            llm=MeteredLLM(opened, Meter(), asking=asking) if opened else None,
+            llm=opened,
             embedder=factory.open_embedder(settings, budget=budget) if embedder else None,
             reranker=factory.open_reranker(settings, budget=budget) if reranker else None,
             query_shelf=factory.open_query_shelf(settings),

@@ -33,8 +33,7 @@ def fit(items: list[Item]) -> np.ndarray:
     """Return the weights as signed bytes."""
     rows, columns = [], []
     for row, item in enumerate(items):
-        found = likeness.features(item.text, item.scope, read_evidence(item))
-        places = {likeness.index_of(each) for each in found}
+        places = likeness.places_of(item.text, item.scope, read_evidence(item))
         rows += [row] * len(places)
         columns += places
     shape = (len(items), likeness.SIZE)
@@ -47,8 +46,7 @@ def fit(items: list[Item]) -> np.ndarray:
 
 def score(weights: np.ndarray, item: Item) -> float:
     """Return the log odds of an item."""
-    found = likeness.features(item.text, item.scope, read_evidence(item))
-    places = sorted({likeness.index_of(each) for each in found})
+    places = sorted(likeness.places_of(item.text, item.scope, read_evidence(item)))
     return float(weights[places].astype(int).sum()) / likeness.UNITS
 
 
