@@ -44,7 +44,7 @@ def test_a_token_is_created_listed_rotated_and_revoked(cli: Cli) -> None:
     assert cli("token", "revoke", "phone", "--yes").code == 3
     assert [each["name"] for each in cli.json("token", "list")] == ["site"]
     actions = [each["action"] for each in cli.json("log", "--limit", "4")]
-    assert actions == ["remove_token", "add_token", "remove_token", "add_token"]
+    assert actions == ["remove_token", "rotate_token", "add_token", "add_token"]
 
 
 def test_tokens_are_not_in_an_export(cli: Cli) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+import msgspec
+
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, NotFoundError, StoreError, UsageError
 from edenmem.models.access import AccessToken, token_id
@@ -70,9 +72,10 @@ class TokenKeeper:
             raise UsageError("a token needs an agent", hint="add --agent")
         if expires_at is not None and expires_at <= now:
             raise UsageError("the time of expiry is in the past")
-        secret = f"{PREFIX}{token_id(name)}_{secrets.token_hex(32)}"
+        id = token_id(name)
+        secret = _make_secret(id)
         token = AccessToken(
-            id=token_id(name),
+            id=id,
             name=name,
             digest=_digest(secret),
             agents=tuple(dict.fromkeys(agents)),
@@ -120,21 +123,26 @@ class TokenKeeper:
         Raises:
             NotFoundError: no such token.
             UsageError: the token has expired.
+            ConflictError: the token was rotated or revoked meanwhile.
         """
-        token = self.find(name)
-        if token.has_expired(self._runtime.clock()):
+        token, now = self.find(name), self._runtime.clock()
+        if token.has_expired(now):
             raise UsageError(
                 f"the token has expired: {name!r}",
                 hint=f"'edenmem token revoke {name}', then create it again",
             )
-        self.revoke(name)
-        return self.create(
-            name,
-            agents=token.agents,
-            user_id=token.user_id,
-            can_write=token.can_write,
-            expires_at=token.expires_at,
+        secret = _make_secret(token.id)
+        renewed = msgspec.structs.replace(
+            token,
+            digest=_digest(secret),
+            created_at=now,
+            created_by=self._runtime.actor.name,
+            last_used_at=None,
         )
+        entry = self._entry(token, "rotate_token", new_id())
+        if not self._store.set_digest(renewed, token.digest, entry):
+            raise ConflictError(f"the token was rotated or revoked meanwhile: {name!r}")
+        return renewed, secret
 
     def check(self, secret: str) -> AccessToken | None:
         """Return the token with a secret, unless it is expired or revoked.
@@ -165,6 +173,10 @@ class TokenKeeper:
             target_id=token.id,
             agent_id=token.agents[0] if len(token.agents) == 1 else "",
         )
+
+
+def _make_secret(token_id: str) -> str:
+    return f"{PREFIX}{token_id}_{secrets.token_hex(32)}"
 
 
 def _digest(secret: str) -> str:

@@ -65,7 +65,7 @@ class MongoStore(Store):
         self.indexes = MongoIndexes(connection, slots)
         self.host = MongoHost(connection, transactions)
         self.contexts = MongoContexts(connection)
-        self.tokens = MongoTokens(connection)
+        self.tokens = MongoTokens(connection, transactions)
         self.memory = MongoMemory(connection)
         self.history = MongoHistory(connection, self.memory)
         self.log = MongoAuditLog(connection)

@@ -25,6 +25,18 @@ class Tokens(Protocol):
     def set_agents(self, token_id: str, agents: Sequence[str]) -> None:
         """Restrict a token to these agents."""
 
+    def set_digest(self, token: AccessToken, digest: str, entry: AuditEntry) -> bool:
+        """Replace the digest of a token by the one given, with its audit entry, in one change.
+
+        Args:
+            token: The token with its new digest, creation and creator; its limits stay as stored.
+            digest: The digest to replace.
+            entry: The audit entry.
+
+        Returns:
+            Whether the token still had that digest.
+        """
+
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
         """Remove a token and free its name; return False if there is no such token."""
 

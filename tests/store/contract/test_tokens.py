@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from edenmem.models.access import AccessToken, DailyUse, token_id
 from edenmem.models.ids import new_id
 from edenmem.models.records import AuditEntry
@@ -56,6 +58,21 @@ def test_a_name_is_unique_until_its_token_is_removed(store: Store) -> None:
     assert add(store, second)
     actions = [entry.action for entry in store.log.audit(target_id=first.id)]
     assert sorted(actions) == ["add_token", "add_token", "remove_token"]
+
+
+def test_a_digest_is_replaced_once_and_the_limits_stay(store: Store) -> None:
+    token = make_token(agents=(MIRA, OTTO), user_id=LENA, last_used_at=ago(hours=1))
+    add(store, token)
+    store.tokens.set_agents(token.id, [OTTO])
+    digest, at = "1" * 64, ago(minutes=-1)
+    new = msgspec.structs.replace(token, digest=digest, created_at=at, created_by="other")
+    entry = make_entry(token, "rotate_token")
+    assert store.tokens.set_digest(new, token.digest, entry)
+    assert not store.tokens.set_digest(new, token.digest, make_entry(token, "rotate_token"))
+    limited = msgspec.structs.replace(new, agents=(OTTO,), last_used_at=None)
+    assert store.tokens.token(token.id) == limited
+    (logged,) = store.log.audit(target_id=token.id, limit=1)
+    assert (logged.id, len(list(store.log.audit(target_id=token.id)))) == (entry.id, 2)
 
 
 def test_limits_and_last_use_are_updated_separately(store: Store) -> None:

@@ -7,23 +7,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 
+from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.models.access import AccessToken, DailyUse
 from edenmem.models.ids import utc_now
 from edenmem.models.records import AuditEntry
 from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import EVERYTHING, object_id, object_ids, optional_id
+from edenmem.store.mongo.core.transactions import Transaction, Transactions
 from edenmem.store.mongo.memory.history import audit_document
 
 
 class MongoTokens:
     """Implements `edenmem.store.protocol.access.Tokens`."""
 
-    def __init__(self, db: Connection) -> None:
+    def __init__(self, db: Connection, transactions: Transactions) -> None:
         self._db = db
+        self._transactions = transactions
 
     def add(self, token: AccessToken, entry: AuditEntry) -> bool:
         try:
@@ -43,6 +47,28 @@ class MongoTokens:
 
     def set_agents(self, token_id: str, agents: Sequence[str]) -> None:
         self._update(token_id, {"agents": object_ids(agents)})
+
+    def set_digest(self, token: AccessToken, digest: str, entry: AuditEntry) -> bool:
+        changed = UpdateOne(
+            {"_id": object_id(token.id), "digest": digest},
+            {
+                "$set": {
+                    "digest": token.digest,
+                    "created_by": token.created_by,
+                    "last_used_at": None,
+                    "createdAt": token.created_at,
+                    "updatedAt": token.created_at,
+                }
+            },
+        )
+
+        def replace(transaction: Transaction) -> bool:
+            if not transaction.write(names.TOKENS, [changed]):
+                return False
+            transaction.insert(names.AUDIT, [audit_document(entry)])
+            return True
+
+        return self._transactions.run(replace)
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
         if self._db.tokens.count({"_id": object_id(token_id)}, limit=1) == 0:

@@ -52,6 +52,17 @@ class Tokens(Part):
             "UPDATE access_tokens SET agents = ? WHERE id = ?", (json_array(agents), token_id)
         )
 
+    def set_digest(self, token: AccessToken, digest: str, entry: AuditEntry) -> bool:
+        with self._db.writing() as connection:
+            changed = connection.execute(
+                "UPDATE access_tokens SET digest = ?, created_at = ?, created_by = ?,"
+                " last_used_at = NULL WHERE id = ? AND digest = ?",
+                (token.digest, to_ms(token.created_at), token.created_by, token.id, digest),
+            ).rowcount
+            if changed:
+                log.add_entries(connection, [(entry, None)])
+        return bool(changed)
+
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
         with self._db.writing() as connection:
             removed = connection.execute(
