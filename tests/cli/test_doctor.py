@@ -68,14 +68,17 @@ def test_a_healthy_memory_in_a_pipe_and_from_cron(inside: Callable[..., Inside])
 
 def test_what_is_wrong_is_told_with_what_mends_it(inside: Callable[..., Inside]) -> None:
     run = inside(damage.a_hash_is_wrong, damage.a_source_message_is_gone)
-    seen = run("doctor")
+    told = " ".join(run("doctor").ok().out.split())  # which reads no hashes
+    assert "hashes, blank, limits" in told
+    assert "'edenmem doctor --full' runs them" in told
+    seen = run("doctor", "--full")
     assert seen.code == 1
     told = " ".join(seen.out.split())
     assert "hashes 1 found" in told
     assert '"The gate opens at nine."' in told
     assert "> edenmem doctor --fix" in told
     assert "1 problem, 2 notes; 'edenmem doctor --fix' repairs 1 of them" in told
-    quiet = run("doctor", "--quiet")
+    quiet = run("doctor", "--quiet", "--full")
     assert quiet.code == 1
     assert "hashes" in quiet.out
     assert "buffers" not in quiet.out
@@ -86,19 +89,19 @@ def test_what_is_wrong_is_told_with_what_mends_it(inside: Callable[..., Inside])
 
 def test_formats_for_programs(inside: Callable[..., Inside], tmp_path: Path) -> None:
     run = inside(damage.a_hash_is_wrong)
-    checks = json.loads(run("doctor", "--format", "json").out)
+    checks = json.loads(run("doctor", "--full", "--format", "json").out)
     assert [check["name"] for check in checks] == list(CATALOG)
     (ill,) = [check for check in checks if check["state"] == "problem"]
     assert (ill["name"], ill["count"], ill["fixable"]) == ("hashes", 1, True)
     assert ill["examples"][0]["scope"] == "agent"
     assert ill["examples"][0]["text"] == "The gate opens at nine."
-    lines = run("doctor", "--quiet", "--format", "jsonl").out.splitlines()
+    lines = run("doctor", "--quiet", "--full", "--format", "jsonl").out.splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["hashes"]
-    assert "| hashes " in run("doctor", "--format", "markdown").out
+    assert "| hashes " in run("doctor", "--full", "--format", "markdown").out
     fixed = json.loads(run("doctor", "--fix", "--yes", "--format", "json").out)
     (done,) = [check["repair"] for check in fixed if check["repair"]]
     assert (done["check"], done["found"], done["repaired"]) == ("hashes", 1, 1)
-    assert run("doctor").code == 0
+    assert run("doctor", "--full").code == 0
 
 
 @pytest.mark.slow

@@ -317,6 +317,7 @@ def look_after(day: Day) -> None:
     """The health of it all, at the end of the day."""
     day.chapter("after")
     day("doctor")
+    day("doctor --full")
     day("doctor --format json")
     day("doctor --list")
     day("doctor --fix --dry-run")

@@ -103,7 +103,7 @@ def test_unreadable_documents_of_others_stop_no_command(world: World) -> None:
     _put_unreadable(world, world.put_agent("nova"), user_id=world.bea)
     for command in ("scope list", "stats", "status", "fact list --agent nova"):
         world.eden(*command.split()).ok()
-    doctor = world.eden("doctor", "--format", "json")
+    doctor = world.eden("doctor", "--full", "--format", "json")
     remarks = {each["name"]: each["remark"] for each in doctor.data}
     assert not [name for name, remark in remarks.items() if "check failed" in remark]
     assert {each["name"]: each["count"] for each in doctor.data}["readable"] == 5

@@ -65,31 +65,31 @@ def cases() -> Iterator[tuple[str, Damage]]:
 @damage()
 def an_agent_is_missing(ward: Ward) -> Expected:
     ward.delete("agent", ward.ids.adam)
-    return {"owners": {ward.ids.of_adam}}
+    return {"owners": {f"agent:{ward.ids.adam}"}}
 
 
 @damage()
 def a_person_is_missing(ward: Ward) -> Expected:
     ward.delete("user", ward.ids.bruno)
-    return {"owners": {ward.ids.of_bruno}}
+    return {"owners": {f"user:{ward.ids.eve}:{ward.ids.bruno}"}}
 
 
 @damage()
 def a_session_is_missing(ward: Ward) -> Expected:
     ward.delete("session", ward.ids.lost)
-    return {"owners": {ward.ids.of_lost, ward.ids.text_of_lost}}
+    return {"owners": {f"session:{ward.ids.eve}:{ward.ids.lost}"}}
 
 
 @damage()
 def a_group_is_named_by_no_session(ward: Ward) -> Expected:
     ward.set("session", ward.ids.choir, group_id="another")
-    return {"owners": {ward.ids.of_choir}}
+    return {"owners": {f"group:{ward.ids.eve}:choir"}}
 
 
 @damage()
 def a_shard_has_no_policy(ward: Ward) -> Expected:
     ward.delete("policy", ward.ids.shard_policy)
-    return {"owners": {ward.ids.of_shard}}
+    return {"owners": {f"shard:{ward.ids.eve}:route"}}
 
 
 # -- sources and targets -----------------------------------------------------------------------
@@ -138,7 +138,7 @@ def an_account_was_linked_to_another(ward: Ward) -> Expected:
 def a_source_account_is_no_longer_linked(ward: Ward) -> Expected:
     by_bruno = [ward.ids.both_said[1]]
     ward.set("fact", ward.ids.works, session_id=ward.ids.choir, source_message_ids=by_bruno)
-    return {"accounts": {ward.ids.works}}
+    return {"group-sessions": {ward.ids.works}}
 
 
 # -- content -----------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def facts_have_no_vector_in_a_file(ward: SqliteWard) -> Expected:
     ward.run(f"DELETE FROM vectors WHERE fact_no = {number}")
     ward.run(f"DELETE FROM vector_codes WHERE fact_no = {number}")
     ward.run("UPDATE facts SET model_id = NULL WHERE id = ?", ward.ids.lives)
-    return {"vectors": {ward.ids.lives}}
+    return {"vectors": {ward.ids.eve}}
 
 
 @damage("mongo")
@@ -343,7 +343,7 @@ def facts_have_no_vector_or_another_models(ward: MongoWard) -> Expected:
     facts.update_one({"_id": ObjectId(ward.ids.lives)}, {"$unset": gone})
     ward.set("fact", ward.ids.works, embedding_model="an older model")
     ward.set("fact", ward.ids.of_adam, embedding=[0.5, 0.5])
-    return {"vectors": {ward.ids.lives, ward.ids.works, ward.ids.of_adam}}
+    return {"vectors": {ward.ids.eve, ward.ids.adam}}
 
 
 @damage("sqlite")
@@ -353,7 +353,7 @@ def vectors_are_of_another_model(ward: SqliteWard) -> Expected:
     number = f"(SELECT fact_no FROM facts WHERE id = '{ward.ids.works}')"
     ward.run(f"UPDATE facts SET model_id = {older} WHERE fact_no = {number}")
     ward.run(f"UPDATE vector_codes SET model_id = {older} WHERE fact_no = {number}")
-    return {"vectors": {ward.ids.works}}
+    return {"vectors": {ward.ids.eve}}
 
 
 @damage("sqlite", repaired=True, left=("vectors",))
@@ -373,7 +373,7 @@ def vectors_are_zeros_or_lost(ward: SqliteWard) -> Expected:
 def vectors_are_zeros(ward: MongoWard) -> Expected:
     """Known failure 27: a failed embedding is stored as zeros, and counts as one."""
     ward.set("fact", ward.ids.lives, embedding=[0.0] * EMBEDDER.dimensions)
-    return {"vector-damage": {ward.ids.lives}, "vectors": {ward.ids.lives}}
+    return {"vector-damage": {ward.ids.lives}, "vectors": {ward.ids.eve}}
 
 
 @damage("sqlite", repaired=True)

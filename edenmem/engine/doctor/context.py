@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -21,7 +22,7 @@ from edenmem.errors import EdenmemError
 from edenmem.llm import NO_LLM
 from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.integrity import Finding, PresenceKind
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.database import StoreInfo
@@ -186,7 +187,7 @@ class Cache:
         policies: Scope → its policy, if any.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, agent_id: str | None) -> None:
         self._store = store
         self._present: dict[PresenceKind, _Lookup[str, bool]] = {}
         host = store.host
@@ -195,6 +196,12 @@ class Cache:
         )
         self.people = _Lookup[str, frozenset[str] | None](host.people_of, lambda _: None)
         self.policies = _Lookup[Scope, Policy | None](store.memory.policies, lambda _: None)
+        self._agent_id = agent_id
+
+    @cached_property
+    def scopes(self) -> tuple[ScopeSummary, ...]:
+        """Return all scopes of the examined agent, or of all agents."""
+        return tuple(self._store.memory.scopes(agent_id=self._agent_id))
 
     def missing(self, kind: PresenceKind, ids: Collection[str]) -> set[str]:
         """Return the IDs that do not exist."""
@@ -212,15 +219,13 @@ CLOCK_SKEW = timedelta(minutes=5)
 #: Number of records examined together.
 BATCH = 500
 
-Owned = Fact | Reflection | Consolidation | Policy
-
 
 @dataclass(kw_only=True)
 class DoctorContext:
     """The store to examine and its environment.
 
-    ``files`` are the configuration files; ``progress`` is called with the current subject and the
-    number of examined items.
+    ``files`` are the configuration files; checks that read all memory run only if ``is_full``;
+    ``progress`` is called with the current subject and the number of examined items.
     """
 
     store: Store
@@ -230,6 +235,7 @@ class DoctorContext:
     now: datetime
     agent_id: str | None = None
     files: tuple[Path, ...] = ()
+    is_full: bool = True
     progress: Callable[[str, int], None] = lambda what, count: None
     info: StoreInfo | None = None
     cache: Cache = field(init=False)
@@ -244,12 +250,12 @@ class DoctorContext:
 
     def reset_cache(self) -> None:
         """Drop all cached lookups."""
-        self.cache = Cache(self.store)
+        self.cache = Cache(self.store, self.agent_id)
 
 
 def note(
     check: str,
-    item: Owned,
+    item: Fact | Reflection | Consolidation,
     detail: str,
     state: State | None = None,
     advice: Advice | None = None,

@@ -9,6 +9,7 @@ from edenmem.engine.doctor import memory, surroundings
 from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.report import (
     CATALOG,
+    LEFT_OUT,
     Advice,
     CheckFinding,
     CheckResult,
@@ -37,18 +38,22 @@ Look = Callable[[DoctorContext], Iterator[CheckFinding | Remark]]
 
 
 class Examination(NamedTuple):
-    """A function and the checks it performs; skipped without a database if ``needs_store``."""
+    """A function and the checks it performs.
+
+    ``full`` ones read all memory, and run only in a full examination. The others are skipped
+    without a database if ``needs_store``.
+    """
 
     title: str
     checks: frozenset[str]
     look: Look
     needs_store: bool = True
+    full: bool = False
 
 
 #: Checks performed on every kind of memory.
-_OF_MEMORY = frozenset(
-    {"readable", "stored-form", "owners", "sources", "blank", "limits", "unconfirmed", "times"}
-) | {"group-sessions", "accounts"}
+_OF_MEMORY = frozenset({"readable", "stored-form", "times"})
+_OF_ITEMS = _OF_MEMORY | {"sources", "blank", "limits", "group-sessions"}
 
 EXAMINATIONS = (
     Examination("permissions", frozenset({"permissions"}), surroundings.permissions),
@@ -59,50 +64,52 @@ EXAMINATIONS = (
     Examination("vectors", frozenset({"vectors"}), surroundings.vectors),
     Examination("languages", frozenset({"vectors"}), surroundings.languages),
     Examination(
-        "vectors as stored", frozenset({"vector-damage"}), surroundings.stored("vector-damage")
+        "vectors as stored",
+        frozenset({"vector-damage"}),
+        surroundings.stored("vector-damage"),
+        full=True,
     ),
-    Examination("vectors of other texts", frozenset({"vector-damage"}), foreign_vectors),
+    Examination("vectors of other texts", frozenset({"vector-damage"}), foreign_vectors, full=True),
     Examination(
         "the local model",
         frozenset({"local-model"}),
         surroundings.local_model,
         needs_store=False,
     ),
+    Examination("scopes", frozenset({"owners", "buffers", "accounts"}), memory.examine_scopes),
     Examination(
         "facts",
-        _OF_MEMORY | {"hashes", "duplicates", "expired"},
+        _OF_ITEMS | {"unconfirmed", "hashes", "duplicates"},
         memory.examine(RecordKind.FACT),
+        full=True,
     ),
+    Examination("expired facts", frozenset({"expired"}), memory.find_expired),
     Examination(
-        "reflections", _OF_MEMORY | {"links", "buffers"}, memory.examine(RecordKind.REFLECTION)
+        "reflections", _OF_ITEMS | {"links"}, memory.examine(RecordKind.REFLECTION), full=True
     ),
     Examination(
         "texts",
-        _OF_MEMORY - {"sources", "group-sessions", "accounts"} | {"buffers", "drafts"},
+        _OF_MEMORY | {"blank", "limits", "buffers", "drafts"},
         memory.examine(RecordKind.CONSOLIDATION),
     ),
-    Examination(
-        "policies",
-        frozenset({"readable", "stored-form", "owners", "times"}),
-        memory.examine(RecordKind.POLICY),
-    ),
+    Examination("policies", _OF_MEMORY, memory.examine(RecordKind.POLICY), full=True),
     Examination("forgotten memory", frozenset({"forgotten"}), memory.find_returned),
-    Examination("accounts", frozenset({"accounts"}), memory.find_linked_accounts),
     Examination("twins", frozenset({"duplicates"}), surroundings.stored("duplicates")),
     Examination("linked twins", frozenset({"duplicates"}), memory.twins_of_accounts),
     Examination(
-        "formations",
-        frozenset({"readable", "stored-form", "claims", "recorded", "failed"}),
-        memory.examine(RecordKind.FORMATION),
+        "unfinished formations",
+        frozenset({"claims", "recorded", "failed"}),
+        memory.find_unfinished,
     ),
     Examination("migrations", frozenset({"migrations"}), surroundings.migrations),
     Examination("platform progress", frozenset({"progress"}), surroundings.stored("progress")),
     Examination("readings", frozenset({"unread", "read-twice"}), surroundings.readings),
     Examination("the former", frozenset({"former"}), surroundings.former),
     Examination(
-        "history and audit",
+        "formations, history and audit",
         frozenset({"readable", "stored-form"}),
-        memory.examine(RecordKind.HISTORY, RecordKind.AUDIT),
+        memory.examine(RecordKind.FORMATION, RecordKind.HISTORY, RecordKind.AUDIT),
+        full=True,
     ),
 )
 
@@ -132,7 +139,7 @@ class _Chart:
             self.remark, self.remedy = seen.text, seen.remedy or self.remedy
             self.state = worse(self.state, seen.state)
             return
-        self.count += 1
+        self.count += seen.items
         advice = seen.advice or self._usual
         if len(self.advice) < EXAMPLES and advice not in self.advice:
             self.advice.append(advice)
@@ -183,16 +190,21 @@ class Doctor:
         charts = {name: _Chart(name) for name in CATALOG if name in self._checks}
         obstacle = self._begin(charts)  # may add the check that blocks the others
         charts = {name: charts[name] for name in CATALOG if name in charts}
+        is_full = self._context.is_full
+        looked = [chart for chart in charts.values() if is_full or not chart.check.full]
+        for chart in charts.values():
+            if chart not in looked:
+                chart.end(State.SKIPPED, LEFT_OUT)
         for examination in EXAMINATIONS:
-            wanted = [charts[name] for name in charts if name in examination.checks]
-            if not wanted:
+            wanted = [chart for chart in looked if chart.check.name in examination.checks]
+            if not wanted or (examination.full and not is_full):
                 continue
             if obstacle and examination.needs_store:
                 for chart in wanted:
                     chart.end(State.SKIPPED, obstacle)
                 continue
             self._context.progress(examination.title, 0)
-            self._look(examination.look, examination.checks, charts)
+            self._look(examination.look, {chart.check.name: chart for chart in wanted})
         if "providers" in charts:
             for seen in self._context.providers.look(online=self._online):
                 charts["providers"].note(seen)
@@ -212,7 +224,7 @@ class Doctor:
     def _begin(self, charts: dict[str, _Chart]) -> str:
         """Check the connection and schema; return the obstacle to other checks, or ""."""
         first = {name: charts.get(name) or _Chart(name) for name in ("connection", "schema")}
-        error = self._look(surroundings.connection, frozenset({"connection"}), first)
+        error = self._look(surroundings.connection, {"connection": first["connection"]})
         self._reachable = self._context.info is not None
         if isinstance(error, StoreUnreachable):  # every further query would time out too
             charts["connection"] = first["connection"]
@@ -222,7 +234,7 @@ class Doctor:
             charts["connection"] = first["connection"]
             first["schema"].end(State.SKIPPED, _NO_DATABASE)
             return _NO_DATABASE
-        self._look(surroundings.schema, frozenset({"schema"}), first)
+        self._look(surroundings.schema, {"schema": first["schema"]})
         if first["schema"].count:
             self._reachable = True  # an outdated schema was read
             charts["schema"] = first["schema"]
@@ -235,17 +247,15 @@ class Doctor:
             return _NO_ANSWER
         return ""
 
-    def _look(
-        self, look: Look, covered: frozenset[str], charts: dict[str, _Chart]
-    ) -> Exception | None:
+    def _look(self, look: Look, charts: dict[str, _Chart]) -> Exception | None:
         """Run one examination, note its findings, and return its error, if any."""
         try:
             for seen in look(self._context):
                 if seen.check in charts:
                     charts[seen.check].note(seen)
         except Exception as error:  # noqa: BLE001 - damage can raise anything; reported per check
-            for name in covered & charts.keys():
-                charts[name].end(State.PROBLEM, f"check failed: {describe_error(error)}")
+            for chart in charts.values():
+                chart.end(State.PROBLEM, f"check failed: {describe_error(error)}")
             return error
         return None
 

@@ -1,4 +1,4 @@
-"""Check facts, reflections, texts, policies and formations one by one."""
+"""Check facts, reflections, texts, policies and formations, one by one or by scope."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from edenmem.engine.doctor.context import (
-    BATCH,
-    CLOCK_SKEW,
-    DoctorContext,
-    Owned,
-    note,
-)
+from edenmem.engine.doctor.context import BATCH, CLOCK_SKEW, DoctorContext, note
 from edenmem.engine.doctor.report import CATALOG, Advice, CheckFinding, State
-from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.engine.scopes.overview import is_undone, word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.models.backup import Document, RecordKind, StoredVersion
 from edenmem.models.changes import AuditEntry
@@ -26,6 +20,7 @@ from edenmem.models.memory import (
     Fact,
     Policy,
     Reflection,
+    ScopeSummary,
     content_hash,
 )
 from edenmem.models.scope import Scope, ScopeKind
@@ -135,8 +130,12 @@ def _is_still_pending(context: DoctorContext, reflection: Reflection) -> bool:
     )
 
 
-def _formations(context: DoctorContext, batch: Sequence[Formation]) -> Iterator[CheckFinding]:
-    for formation in batch:
+def find_unfinished(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Yield formations that failed, or whose workers are gone."""
+    statuses = (FormationStatus.CLAIMED, FormationStatus.RECORDED, FormationStatus.FAILED)
+    for formation in context.store.formations.list_formations(
+        agent_id=context.agent_id, statuses=statuses
+    ):
         expired = formation.lease_until is None or formation.lease_until <= context.now
         match formation.status:
             case FormationStatus.CLAIMED if expired:
@@ -178,6 +177,9 @@ def find_returned(context: DoctorContext) -> Iterator[CheckFinding]:
 
 _Memory = Fact | Reflection
 
+#: Maximum number of reported facts that have expired.
+_MOST_EXPIRED = 100_000
+
 #: For memory in MongoDB.
 _MOVED = Advice(
     CATALOG["readable"].meaning,
@@ -218,73 +220,96 @@ _OWNERS: dict[ScopeKind, PresenceKind] = {
 _NAMES = {"person": "user", "session": "session", "group": "group"}
 
 
-def _ownerless(context: DoctorContext, items: Sequence[Owned]) -> Iterator[CheckFinding]:
-    """Yield memories of missing agents, users, sessions, groups or shards."""
+def examine_scopes(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Check the owner and the buffer of each scope, and accounts linked to others."""
+    for batch in batched(context.cache.scopes, BATCH):
+        yield from _ownerless(context, batch)
+        yield from _without_buffer(context, batch)
+        yield from _linked_accounts(context, batch)
+
+
+def _ownerless(context: DoctorContext, batch: Sequence[ScopeSummary]) -> Iterator[CheckFinding]:
+    """Yield the scopes of missing agents, users, sessions, groups or shards."""
     cache = context.cache
-    items = [
-        item
-        for item in items
-        # Of a text that was taken back, only the version number is left.
-        if not isinstance(item, Consolidation) or item.consolidated_content or item.unabsorbed_ids
-    ]
-    gone = cache.missing("agent", {item.agent_id for item in items})
-    for item in items:
-        if item.agent_id in gone:
-            detail = f"agent {item.agent_id} does not exist"
-            yield note("owners", item, detail, advice=_owner_advice(item, "agent"))
+    scopes = [summary.scope for summary in batch if not is_undone(summary)]
+    gone = cache.missing("agent", {scope.agent_id for scope in scopes})
+    for scope in scopes:
+        if scope.agent_id in gone:
+            yield _without_owner(scope, "agent", scope.agent_id)
     for kind, presence in _OWNERS.items():
-        of_kind = [item for item in items if item.home.kind is kind]
-        missing = cache.missing(presence, {item.home.owner for item in of_kind})
-        # A group exists while a session names it, and sessions may be deleted.
-        state = State.NOTE if presence == "group" else None
-        for item in of_kind:
-            if item.home.owner in missing:
-                detail = f"{_NAMES[presence]} {item.home.owner} does not exist"
-                advice = _owner_advice(item, presence)
-                yield note("owners", item, detail, state, advice)
-    shards = [item for item in items if item.home.kind is ScopeKind.SHARD]
-    policies = cache.policies({item.home for item in shards})
-    for item in shards:
-        if policies[item.home] is None:
-            detail = f"the agent has no shard {item.home.owner!r}"
-            yield note("owners", item, detail, advice=_owner_advice(item, "shard"))
+        of_kind = [scope for scope in scopes if scope.kind is kind]
+        missing = cache.missing(presence, {scope.owner for scope in of_kind})
+        yield from (
+            _without_owner(scope, _NAMES[presence], scope.owner)
+            for scope in of_kind
+            if scope.owner in missing
+        )
+    shards = [scope for scope in scopes if scope.kind is ScopeKind.SHARD]
+    policies = cache.policies(shards)
+    yield from (
+        _without_owner(scope, "shard", scope.owner) for scope in shards if policies[scope] is None
+    )
 
 
-def _owner_advice(item: Owned, missing: str) -> Advice:
-    """Return the commands for memory whose owner of this kind is missing."""
-    agent, owner = item.agent_id, shlex.quote(item.home.owner)
+def _without_owner(scope: Scope, missing: str, id: str) -> CheckFinding:
+    """Return the finding about a scope without its agent or owner, with commands that help."""
+    agent, owner = scope.agent_id, shlex.quote(scope.owner)
     remedies = {
         "agent": f"edenmem agent add NAME --id {agent}",
-        "person": f"edenmem user add NAME --id {owner}, or edenmem forget --user {owner}",
+        "user": f"edenmem user add NAME --id {owner}, or edenmem forget --user {owner}",
         "session": f"restore session {owner} from a backup: edenmem import FILE",
         "group": f"edenmem forget --group {owner} --agent {agent}",
         "shard": f"edenmem scope policy --agent {agent} --shard {owner} --memory-instructions TEXT",
     }
-    return Advice(CATALOG["owners"].meaning, remedies[missing])
+    finding = Finding(
+        target_type="scope",
+        target_id=scope.key,
+        detail=f"{missing} {id} does not exist",
+        agent_id=agent,
+        scope=scope,
+    )
+    # A group exists while a session names it, and sessions may be deleted.
+    state = State.NOTE if missing == "group" else None
+    return CheckFinding(
+        "owners", finding, state, Advice(CATALOG["owners"].meaning, remedies[missing])
+    )
 
 
-def find_linked_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
+def _without_buffer(
+    context: DoctorContext, batch: Sequence[ScopeSummary]
+) -> Iterator[CheckFinding]:
+    """Yield pending reflections of scopes without a buffer."""
+    scopes = [summary.scope for summary in batch]
+    buffers = context.store.memory.buffers(scopes)
+    bare = [scope for scope in scopes if scope not in buffers]
+    for reflection in context.store.memory.reflections(bare, absorbed=False):
+        if _is_still_pending(context, reflection):
+            yield note("buffers", reflection, "pending, but its scope has no buffer")
+
+
+def _linked_accounts(
+    context: DoctorContext, batch: Sequence[ScopeSummary]
+) -> Iterator[CheckFinding]:
     """Yield memory of linked accounts, and of unknown accounts that others are linked to."""
-    scopes = context.store.memory.scopes(agent_id=context.agent_id, kinds=[ScopeKind.USER])
-    for batch in batched((summary.scope for summary in scopes), BATCH):
-        accounts = context.store.host.users_by_ids([scope.owner for scope in batch])
-        persons = context.cache.missing("person", {scope.owner for scope in batch})
-        for scope in batch:
-            account = accounts.get(scope.owner)
-            if account is not None and account.person_id != account.id:
-                detail = f"linked to {account.person_id}; read with the memory of that user"
-            elif account is None and scope.owner not in persons:
-                detail = "unknown account; read as memory of the accounts linked to it"
-            else:
-                continue
-            finding = Finding(
-                target_type="account",
-                target_id=scope.owner,
-                detail=detail,
-                agent_id=scope.agent_id,
-                scope=scope,
-            )
-            yield CheckFinding("accounts", finding)
+    scopes = [summary.scope for summary in batch if summary.scope.kind is ScopeKind.USER]
+    accounts = context.store.host.users_by_ids([scope.owner for scope in scopes])
+    persons = context.cache.missing("person", {scope.owner for scope in scopes})
+    for scope in scopes:
+        account = accounts.get(scope.owner)
+        if account is not None and account.person_id != account.id:
+            detail = f"linked to {account.person_id}; read with the memory of that user"
+        elif account is None and scope.owner not in persons:
+            detail = "unknown account; read as memory of the accounts linked to it"
+        else:
+            continue
+        finding = Finding(
+            target_type="account",
+            target_id=scope.owner,
+            detail=detail,
+            agent_id=scope.agent_id,
+            scope=scope,
+        )
+        yield CheckFinding("accounts", finding)
 
 
 # -- sources -----------------------------------------------------------------------------------
@@ -323,7 +348,7 @@ def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterato
         who_said = _who_said(context, item.session_id, item)
         if who_said and owner not in who_said:
             detail = "comes from messages of accounts not linked to its owner"
-            yield note("accounts", item, detail, State.WARNING, related=sorted(who_said))
+            yield note("group-sessions", item, detail, related=sorted(who_said))
         elif others & who_said:
             detail = f"{_people(len(others))} spoke in its source messages"
             yield note("group-sessions", item, detail, related=sorted(others))
@@ -357,16 +382,6 @@ def _links(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[Chec
             yield note("links", item, detail, State.NOTE, related=lost)
 
 
-def _without_buffer(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[CheckFinding]:
-    """Yield pending reflections of scopes without a buffer."""
-    pending = [item for item in items if not item.absorbed]
-    homes: tuple[Scope, ...] = tuple({item.home for item in pending})
-    buffers = context.store.memory.buffers(homes) if homes else {}
-    for item in pending:
-        if item.home not in buffers and context.store.memory.reflection(item.id) is not None:
-            yield note("buffers", item, "pending, but its scope has no buffer")
-
-
 # -- content -----------------------------------------------------------------------------------
 
 
@@ -382,9 +397,16 @@ def _facts(context: DoctorContext, batch: Sequence[Fact]) -> Iterator[CheckFindi
         yield from _content_of(fact, context.settings.formation.fact_words)
         if fact.unconfirmed:
             yield note("unconfirmed", fact, f"is in doubt: {fact.unconfirmed}")
-        if fact.has_expired(context.now):
-            yield note("expired", fact, f"expired at {iso(fact.expires_at or context.now)}")
         yield from _hash(context, fact)
+
+
+def find_expired(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Yield facts that have expired."""
+    agents = None if context.agent_id is None else (context.agent_id,)
+    for fact in context.store.memory.expired_facts(
+        context.now, agent_ids=agents, limit=_MOST_EXPIRED
+    ):
+        yield note("expired", fact, f"expired at {iso(fact.expires_at or context.now)}")
 
 
 def _reflections(context: DoctorContext, batch: Sequence[Reflection]) -> Iterator[CheckFinding]:
@@ -407,8 +429,12 @@ def _hash(context: DoctorContext, fact: Fact) -> Iterator[CheckFinding]:
 def twins_of_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield facts that several linked accounts have, as when the platform writes after a merge."""
     named: set[str] = set()
-    scopes = context.store.memory.scopes(agent_id=context.agent_id, kinds=[ScopeKind.USER])
-    for batch in batched((summary.scope for summary in scopes if summary.facts), BATCH):
+    of_users = (
+        summary.scope
+        for summary in context.cache.scopes
+        if summary.facts and summary.scope.kind is ScopeKind.USER
+    )
+    for batch in batched(of_users, BATCH):
         persons = context.cache.persons({scope.owner for scope in batch})
         for scope in batch:
             if persons[scope.owner] != scope.owner:
@@ -448,23 +474,23 @@ _KINDS = {
     RecordKind.FACT: _Kind(
         "facts",
         Fact,
-        (_ownerless, _sources, _group_sessions, _facts),
+        (_sources, _group_sessions, _facts),
         ("formed_at", "said_at", "updated_at", "last_accessed_at"),
     ),
     RecordKind.REFLECTION: _Kind(
         "reflections",
         Reflection,
-        (_ownerless, _sources, _group_sessions, _links, _without_buffer, _reflections),
+        (_sources, _group_sessions, _links, _reflections),
         ("formed_at", "updated_at", "absorbed_at"),
     ),
     RecordKind.CONSOLIDATION: _Kind(
         "texts",
         Consolidation,
-        (_ownerless, _texts, _buffers),
+        (_texts, _buffers),
         ("last_consolidated_at", "updated_at"),
     ),
-    RecordKind.POLICY: _Kind("policies", Policy, (_ownerless,), ("updated_at",)),
-    RecordKind.FORMATION: _Kind("formations", Formation, (_formations,)),
+    RecordKind.POLICY: _Kind("policies", Policy, (), ("updated_at",)),
+    RecordKind.FORMATION: _Kind("formations", Formation),
     RecordKind.HISTORY: _Kind("history entries", StoredVersion),
     RecordKind.AUDIT: _Kind("audit entries", AuditEntry),
 }

@@ -17,7 +17,8 @@ class State(StrEnum):
     """The result of a check.
 
     A note is harmless; a warning needs attention; a problem loses, duplicates or corrupts data. A
-    check is skipped if the database is unavailable. Models are untested unless they were called.
+    check is skipped if the database is unavailable, or if it reads all memory and was not
+    requested. Models are untested unless they were called.
     """
 
     OK = "ok"
@@ -46,12 +47,16 @@ class Advice(NamedTuple):
 
 
 class CheckFinding(NamedTuple):
-    """A finding of a check; ``state`` and ``advice`` override those of the check."""
+    """A finding of a check; ``state`` and ``advice`` override those of the check.
+
+    ``items`` is the number of facts that a finding about several of them counts for.
+    """
 
     check: str
     finding: Finding
     state: State | None = None
     advice: Advice | None = None
+    items: int = 1
 
 
 class Remark(NamedTuple):
@@ -123,7 +128,8 @@ class Check(NamedTuple):
     """One check; ``state`` is the severity of its findings.
 
     ``title`` describes the healthy state, ``meaning`` the consequence of a finding, ``remedy`` what
-    to do. ``fixable``: `doctor --fix` repairs the findings.
+    to do. ``fixable``: `doctor --fix` repairs the findings. ``full``: reads every fact, reflection,
+    vector or log entry, so it runs only if requested.
     """
 
     name: str
@@ -133,7 +139,11 @@ class Check(NamedTuple):
     meaning: str
     remedy: str
     fixable: bool = False
+    full: bool = False
 
+
+#: The remark of checks that were not requested.
+LEFT_OUT = "reads all memory; 'edenmem doctor --full' runs it"
 
 _STORE, _SEARCH, _MEMORY, _WORK = "store", "search", "memory", "work"
 _NOTE, _WARNING, _PROBLEM = State.NOTE, State.WARNING, State.PROBLEM
@@ -230,6 +240,7 @@ CATALOG: dict[str, Check] = {
             "Facts count as searchable, but their vectors are missing, malformed or foreign.",
             f"{_FIX}, then edenmem embed backfill",
             fixable=True,
+            full=True,
         ),
         Check(
             "providers",
@@ -256,6 +267,7 @@ CATALOG: dict[str, Check] = {
             _PROBLEM,
             "A document that cannot be decoded is skipped, or breaks commands that read it.",
             "correct the field in the database, or restore the document from a backup",
+            full=True,
         ),
         Check(
             "stored-form",
@@ -264,6 +276,7 @@ CATALOG: dict[str, Check] = {
             _PROBLEM,
             "Queries do not find documents stored in another form.",
             "correct the fields in the database to match other documents",
+            full=True,
         ),
         Check(
             "owners",
@@ -288,6 +301,7 @@ CATALOG: dict[str, Check] = {
             _NOTE,
             "The origin of the memory can no longer be looked up.",
             "nothing, if they were deleted on purpose",
+            full=True,
         ),
         Check(
             "links",
@@ -296,6 +310,7 @@ CATALOG: dict[str, Check] = {
             _WARNING,
             "The text that absorbed a reflection, or the reflections it derives from, are missing.",
             "edenmem show ID, and decide whether to keep it",
+            full=True,
         ),
         Check(
             "forgotten",
@@ -315,6 +330,7 @@ CATALOG: dict[str, Check] = {
             " outdated.",
             _FIX,
             fixable=True,
+            full=True,
         ),
         Check(
             "duplicates",
@@ -341,6 +357,7 @@ CATALOG: dict[str, Check] = {
             _WARNING,
             "A blank memory takes up space in contexts.",
             "edenmem delete ID, edenmem restore REF --version N",
+            full=True,
         ),
         Check(
             "limits",
@@ -349,6 +366,7 @@ CATALOG: dict[str, Check] = {
             _NOTE,
             "Contexts become longer and more expensive than intended.",
             "edenmem consolidate --force shortens a text; edenmem fact edit ID",
+            full=True,
         ),
         Check(
             "drafts",
@@ -366,6 +384,7 @@ CATALOG: dict[str, Check] = {
             _NOTE,
             "The source messages do not show all of the fact.",
             "edenmem why ID, then edenmem edit ID or edenmem delete ID",
+            full=True,
         ),
         Check(
             "expired",
@@ -383,6 +402,7 @@ CATALOG: dict[str, Check] = {
             _WARNING,
             "An entry dated in the future stays the newest forever.",
             "edenmem fact edit ID, or correct the time in the database",
+            full=True,
         ),
         Check(
             "group-sessions",
@@ -391,6 +411,7 @@ CATALOG: dict[str, Check] = {
             _WARNING,
             "The memory may be about another person in the session.",
             "edenmem show ID; then keep it, or edenmem delete ID",
+            full=True,
         ),
         # -- work ----------------------------------------------------------------------------
         Check(

@@ -392,6 +392,7 @@ def open_session(
     checks: frozenset[str],
     *,
     agent_id: str | None = None,
+    full: bool = True,
     files: Sequence[Path] = (),
     progress: Callable[[str, int], None] = lambda what, count: None,
 ) -> Iterator[DoctorSession]:
@@ -401,6 +402,7 @@ def open_session(
         runtime: The store, the settings, and the actor of the repairs.
         checks: Names of checks.
         agent_id: Check only this agent's memory.
+        full: Also run the checks that read all memory.
         files: The configuration files.
         progress: Called with the current subject and the number of examined items.
     """
@@ -416,6 +418,7 @@ def open_session(
             now=runtime.clock(),
             agent_id=agent_id,
             files=tuple(files),
+            is_full=full,
             progress=progress,
         )
         yield DoctorSession(runtime, context, checks)

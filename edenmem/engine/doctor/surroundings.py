@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from edenmem.engine.doctor.context import DoctorContext, note
+from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.embeddings.status import (
     BACKFILL,
     language_notice,
     multilingual_hint,
     vector_advice,
+    vector_status,
 )
 from edenmem.engine.exchange.exporter import (
     ExportRequest,
@@ -27,12 +28,11 @@ from edenmem.engine.exchange.exporter import (
 from edenmem.engine.factory import check_local_model
 from edenmem.engine.formation.sharing import former_in_force
 from edenmem.errors import ConfigError, ProviderError, StoreDamaged, StoreError
-from edenmem.models.backup import RecordKind
 from edenmem.models.formation import Reading
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
-from edenmem.models.memory import Fact
 from edenmem.models.migration import RunState, tell_state
+from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.database import StoreInfo
 from edenmem.text import many
@@ -237,11 +237,10 @@ def _search(state: IndexState) -> Iterator[CheckFinding | Remark]:
 
 def _trial(context: DoctorContext) -> Iterator[CheckFinding]:
     """Run a search: the reported status of an index is not enough."""
-    documents = context.documents(RecordKind.FACT)
-    fact = next((each.record for each in documents if isinstance(each.record, Fact)), None)
-    if fact is None:
+    scope = next((each.scope for each in context.cache.scopes if each.facts), None)
+    if scope is None:
         return
-    filter = FactFilter(scopes=(fact.home,))
+    filter = FactFilter(scopes=(scope,))
     try:
         context.store.search.text_candidates(filter, ["memory"], limit=1)
     except StoreError as error:
@@ -262,27 +261,35 @@ def _finding(where: str, detail: str) -> Finding:
 
 
 def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
-    """Yield facts without a vector of the configured model."""
+    """Yield the agents that have facts without a vector of the configured model."""
     embedder, dimensions = context.providers.embedder, context.providers.dimensions
     if embedder is None:
         yield Remark("vectors", "no embedding model is configured")
         return
-    stale = context.store.vectors.stale_facts(
-        embedder.model, dimensions=dimensions, agent_id=context.agent_id
+    status = vector_status(
+        context.store,
+        embedder.model,
+        dimensions=dimensions if context.is_full else None,  # lengths are read from vectors
+        agent_id=context.agent_id,
     )
-    others = set[str]()
-    for count, fact in enumerate(stale, 1):
-        if count % 1000 == 0:
-            context.progress("facts to embed", count)
-        other = fact.embedding_model
-        if other is None:
-            detail = "no vector"
-        elif other == embedder.model:
-            detail = f"vector of {other} is zero or has the wrong length"
-        else:
-            others.add(other)
-            detail = f"vector of {other}, but the configured model is {embedder.model}"
-        yield note("vectors", fact, detail)
+    for agent in status.agents:
+        if not agent.stale:
+            continue
+        counts = [
+            (agent.missing, "without a vector"),
+            (agent.wrong_length, "with one of wrong length"),
+        ]
+        counts += [(facts, f"with one of {model}") for model, facts in sorted(agent.others.items())]
+        parts = [f"{facts:,} {what}" for facts, what in counts if facts]
+        finding = Finding(
+            target_type="agent",
+            target_id=agent.agent_id,
+            detail=f"{many(agent.facts, 'fact')}: {', '.join(parts)}",
+            agent_id=agent.agent_id,
+            scope=Scope.agent(agent.agent_id),
+        )
+        yield CheckFinding("vectors", finding, items=agent.stale)
+    others = status.total.others
     advice = vector_advice(context.store, context.settings, embedder.model, others)
     if advice != BACKFILL:
         yield Remark("vectors", "", remedy=advice)

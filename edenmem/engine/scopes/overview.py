@@ -193,7 +193,7 @@ def scope_statuses(
     summaries = store.memory.scopes(
         agent_id=agent_id, kinds=kinds, user_ids=user_ids, min_pending=min_pending
     )
-    for batch in batched(filterfalse(_is_undone, summaries), _BATCH):
+    for batch in batched(filterfalse(is_undone, summaries), _BATCH):
         oldest = _oldest_pending(store, batch) if details else {}
         for summary in batch:
             consolidate_at = consolidate_at_of(store, settings, summary.scope, summary)
@@ -214,8 +214,8 @@ def scope_statuses(
             )
 
 
-def _is_undone(summary: ScopeSummary) -> bool:
-    """Check whether a scope holds only a version number, as after an undo."""
+def is_undone(summary: ScopeSummary) -> bool:
+    """Return whether a scope holds only a version number, as after an undo."""
     held = summary.facts or summary.pending or summary.words
     return bool(summary.version and not held and summary.active)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edenmem.engine.doctor.examination import EXAMINATIONS
-from edenmem.engine.doctor.report import CATALOG, State, select_checks
+from edenmem.engine.doctor.report import CATALOG, LEFT_OUT, State, select_checks
 from edenmem.engine.doctor.session import open_session
 from edenmem.engine.factory import open_llm
 from edenmem.engine.service import MemoryService
 from edenmem.engine.sessions.importer import import_sessions
 from edenmem.errors import UsageError
+from edenmem.models.backup import RecordKind
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.doctor.conftest import examine, found
@@ -40,6 +42,23 @@ def test_file_checks_are_not_reported_without_files(ward: Ward) -> None:
     (file,) = (check for check in examine(ward, "file").checks if check.name == "file")
     assert file.state is State.OK
     assert ("not checked" in file.remark) == isinstance(ward, MongoWard)
+
+
+def test_only_a_full_examination_reads_all_memory(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, kinds = ward.store.walk.documents, set[RecordKind]()
+
+    def documents(wanted: Sequence[RecordKind], *given: Any, **named: Any) -> Any:
+        kinds.update(wanted)
+        return real(wanted, *given, **named)
+
+    monkeypatch.setattr(ward.store.walk, "documents", documents)
+    report = examine(ward, full=False)
+    assert kinds == {RecordKind.CONSOLIDATION}
+    assert found(report) == {}
+    skipped = {check.name: check.remark for check in report.checks if check.state is State.SKIPPED}
+    assert skipped == {check.name: LEFT_OUT for check in CATALOG.values() if check.full}
 
 
 def _everything(ward: SqliteWard | MongoWard) -> Any:

@@ -126,10 +126,11 @@ def test_an_aborted_walk_is_a_problem_of_its_checks_only(
     assert check(report, "hashes").state is State.OK
 
 
-def test_unexpected_errors_are_reported_and_stop_nothing(on_sqlite: SqliteWard) -> None:
-    """Invalid UTF-8 breaks only the walk of a backfill."""
+def test_unexpected_errors_are_reported_and_stop_nothing(
+    on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bytes_that_are_no_text(on_sqlite)
-    on_sqlite.run("UPDATE facts SET model_id = NULL WHERE id = ?", on_sqlite.ids.lives)
+    monkeypatch.setattr(on_sqlite.store.vectors, "vector_counts", None)
     report = examine(on_sqlite)
     assert "check failed" in check(report, "vectors").remark
     assert check(report, "vectors").state is State.PROBLEM
@@ -154,7 +155,7 @@ def test_files_readable_by_other_accounts(on_sqlite: SqliteWard, tmp_path: Path)
 def test_only_the_selected_agent(ward: Ward) -> None:
     an_agent_is_missing(ward)
     assert found(examine(ward, agent_id=ward.ids.eve)) == {}
-    assert found(examine(ward, agent_id=ward.ids.adam)) == {"owners": {ward.ids.of_adam}}
+    assert found(examine(ward, agent_id=ward.ids.adam)) == {"owners": {f"agent:{ward.ids.adam}"}}
 
 
 # -- search indexes on Atlas -------------------------------------------------------------------

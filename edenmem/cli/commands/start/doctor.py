@@ -17,6 +17,7 @@ from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.doctor.report import (
     CATALOG,
+    LEFT_OUT,
     Check,
     CheckResult,
     DoctorReport,
@@ -39,11 +40,16 @@ def doctor(
         typer.Option("--check", metavar="NAME", help="Only this check (repeatable)."),
     ] = None,
     agent: options.Agent = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Also run the checks that read all memory."),
+    ] = False,
     online: Annotated[
         bool, typer.Option("--online", help="Also call the models (may cost).")
     ] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Repair what is safe, after showing the plan.")
+        bool,
+        typer.Option("--fix", help="Run all checks, show the plan, and repair what is safe."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --fix: only show the plan.")
@@ -67,6 +73,7 @@ def doctor(
     """Check the store and its memory, and make safe repairs.
 
     Changes nothing without --fix, which shows the plan first and logs repairs in 'edenmem log'.
+    Checks that read every fact, vector or log entry run only with --full, --fix or --check NAME.
     --quiet prints only warnings and problems, for cron.
 
     Exit codes: 0 no warnings or problems, 1 warnings or problems, 5 database unreachable.
@@ -76,6 +83,7 @@ def doctor(
 
     \b
     edenmem doctor
+    edenmem doctor --full
     edenmem doctor --check buffers --check hashes --agent mira
     edenmem doctor --fix --dry-run
     edenmem doctor --atlas --uri "mongodb+srv://user@cluster.example/eden"
@@ -83,7 +91,7 @@ def doctor(
     run = invocation(ctx)
     if dry_run and not fix:
         raise UsageError("--dry-run needs --fix", hint="without --fix nothing is changed")
-    if atlas and (check or agent or online or fix or listed):
+    if atlas and (check or agent or full or online or fix or listed):
         raise UsageError("--atlas excludes all other checks")
     if listed:
         checks = list(CATALOG.values())
@@ -93,7 +101,10 @@ def doctor(
         _try_atlas(run, seconds, yes=yes)
     else:
         agent_id = options.agent_id_of(run, agent)
-        _examine(run, check or [], agent_id, online=online, fix=fix, dry_run=dry_run, yes=yes)
+        full = full or fix or bool(check)
+        _examine(
+            run, check or [], agent_id, full=full, online=online, fix=fix, dry_run=dry_run, yes=yes
+        )
 
 
 def _examine(
@@ -101,6 +112,7 @@ def _examine(
     names: list[str],
     agent_id: str | None,
     *,
+    full: bool,
     online: bool,
     fix: bool,
     dry_run: bool,
@@ -110,7 +122,11 @@ def _examine(
     with (
         show_progress(run.out) as progress,
         run.service.doctor.open(
-            select_checks(names), agent_id=agent_id, files=run.loaded.files, progress=progress.say
+            select_checks(names),
+            agent_id=agent_id,
+            full=full,
+            files=run.loaded.files,
+            progress=progress.say,
         ) as visit,
     ):
         report = visit.examine(online=online)
@@ -189,7 +205,11 @@ def _print_health(
     if not run.quiet:
         out.line()
         if skipped:
-            out.paragraph(f"skipped {many(len(skipped), 'check')}: ", skipped[-1].remark)
+            why = skipped[-1].remark
+            if why == LEFT_OUT:
+                names = ", ".join(check.name for check in skipped)
+                why = f"{names}; 'edenmem doctor --full' runs them"
+            out.paragraph(f"skipped {many(len(skipped), 'check')}: ", why)
         out.line(out.advise(_summary(report)))
 
 
@@ -302,8 +322,8 @@ def _print_repair(run: Invocation, repair: Repair, text: str) -> None:
 
 _CHECKS: list[Column[Check]] = [
     Column("check", lambda check: check.name, "name"),
-    Column("group", lambda check: check.group),
     Column("on failure", lambda check: check.state.value),
+    Column("--full", lambda check: check.full or None),
     Column("--fix", lambda check: check.fixable or None),
     Column("expectation", lambda check: check.title, "sentence"),
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from bson.binary import Binary
@@ -82,7 +83,10 @@ class MongoVectors:
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
         """See `Vectors.vector_models`."""
         owners = [{}] if scopes is None else group_filters(scopes, fact_fields)
-        counts = sum((_count_models(self._db, owner) for owner in owners), Counter[str]())
+        counts = Counter[str]()
+        for owner in owners:
+            for (_, model), facts in _count_models(self._db, owner).items():
+                counts[model] += facts
         return dict(counts)
 
     def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
@@ -97,7 +101,8 @@ class MongoVectors:
                     for vector in _PLAIN_VECTORS
                 )
                 # The first number of a valid vector can be 0; all are 0 after a failed embedding.
-                if plain or self._db.facts.count(of_model) > without_vector(self._db, of_model):
+                bare = sum(1 for _ in _without_vector(self._db, of_model))
+                if plain or self._db.facts.count(of_model) > bare:
                     found.add(name)
         return tuple(sorted(found))
 
@@ -114,31 +119,35 @@ class MongoVectors:
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:
         """See `Vectors.vector_counts`."""
-        counts: list[VectorCount] = []
+        owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
         is_staged = slot_of(self._slots.read_switch(), model) is STAGED
-        for agent in agents_with_facts(self._db, agent_id):
-            owner = {"agent_id": agent}
-            found, wrong = _count_models(self._db, owner, _parts(model, is_staged=is_staged)), 0
-            if is_staged:  # only facts with a staged vector count
-                found[""] += found.pop(model, 0)
-                found[model] = sum(
-                    self._db.facts.count({**owner, "embedding_model": name, **of_this_text(model)})
-                    for name in models_of(self._db, owner)
-                )
-            elif dimensions is not None:
-                of_model = {**owner, "embedding_model": model}
-                wrong = sum(has for _, has in _unfit(self._db, of_model, dimensions))
-            counts += [
-                VectorCount(
-                    agent_id=str(agent),
-                    model=name,
-                    facts=facts,
-                    wrong_length=wrong if name == model else 0,
-                )
-                for name, facts in sorted(found.items())
-                if facts
-            ]
-        return counts
+        found = _count_models(self._db, owner, _parts(model, is_staged=is_staged))
+        wrong = Counter[Any]()
+        if is_staged:  # only facts with a staged vector count
+            for agent, name in list(found):
+                if name == model:
+                    found[agent, ""] += found.pop((agent, name))
+            for name in _models_of(self._db, owner):
+                of_text = {**owner, "embedding_model": name, **of_this_text(model)}
+                for row in self._db.facts.aggregate([{"$match": of_text}, {"$group": _BY_MODEL}]):
+                    found[row["_id"]["agent"], model] += row["facts"]
+        elif dimensions is not None:
+            of_model = {**owner, "embedding_model": model}
+            wrong.update(
+                document.get("agent_id")
+                for document, has_one in _unfit(self._db, of_model, dimensions)
+                if has_one
+            )
+        return [
+            VectorCount(
+                agent_id=str(agent),
+                model=name,
+                facts=facts,
+                wrong_length=wrong[agent] if name == model else 0,
+            )
+            for (agent, name), facts in sorted(found.items(), key=str)
+            if facts
+        ]
 
     def stale_facts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
@@ -176,28 +185,41 @@ class MongoVectors:
         )
 
 
-def _count_models(db: Connection, filter: Filter, parts: Sequence[Filter] = ({},)) -> Counter[str]:
-    """Count facts by the model of their vector; "" counts those without a vector."""
-    found = Counter[str]()
-    for model in models_of(db, filter):
-        for part in parts:
-            of_model = {**filter, "embedding_model": model, **part}
-            total = db.facts.count(of_model)
-            bare = total if model is None else without_vector(db, of_model)
-            found[""] += bare
-            found[model or ""] += total - bare
+_BY_MODEL: Document = {
+    "_id": {"agent": "$agent_id", "model": "$embedding_model"},
+    "facts": {"$sum": 1},
+}
+
+
+def _count_models(
+    db: Connection, filter: Filter, parts: Sequence[Filter] = ({},)
+) -> Counter[tuple[Any, str]]:
+    """Count facts by agent and the model of their vector; "" counts those without a vector."""
+    found = Counter[tuple[Any, str]]()
+    for model, part in product(_models_of(db, filter), parts):
+        of_model = {**filter, "embedding_model": model, **part}
+        for row in db.facts.aggregate([{"$match": of_model}, {"$group": _BY_MODEL}]):
+            found[row["_id"]["agent"], row["_id"].get("model") or ""] += row["facts"]
+    names = {name for _, name in found if name}
+    for name, part in product(names, parts):
+        for document in _without_vector(db, {**filter, "embedding_model": name, **part}):
+            found[document.get("agent_id"), name] -= 1
+            found[document.get("agent_id"), ""] += 1
     return +found
 
 
-def without_vector(db: Connection, filter: Filter) -> int:
-    """Count facts without a vector, or with zeros from a failed embedding.
+def _models_of(db: Connection, filter: Filter) -> Sequence[Any]:
+    """Return conditions for facts without a model, and for the others: each is one index range."""
+    return models_of(db, filter) if filter else (None, {"$gte": ""})
 
-    A binary vector also lacks an element 0, so its type is checked.
-    """
-    missing = {**filter, "embedding.0": None, "embedding": {"$not": {"$type": "binData"}}}
-    suspects = db.facts.find({**filter, "embedding.0": 0}, {"embedding": 1})
-    zeros = sum(codec.decode_vector(document.get("embedding")) is None for document in suspects)
-    return db.facts.count(missing) + zeros
+
+def _without_vector(db: Connection, filter: Filter) -> Iterator[Document]:
+    """Yield facts without a vector, or with zeros from a failed embedding."""
+    fields = {"agent_id": 1, "embedding": 1}
+    for way in _not_of_length(None):
+        for document in db.facts.find({**filter, **way}, fields):
+            if codec.decode_vector(document.get("embedding")) is None:
+                yield document
 
 
 def agents_with_facts(db: Connection, agent_id: str | None) -> list[Any]:
@@ -245,7 +267,8 @@ def _parts(model: str, *, is_staged: bool) -> list[Filter]:
 def _not_of_length(dimensions: int | None) -> list[Filter]:
     """Return disjoint filters for candidates without a vector of this length; the caller checks.
 
-    Binary values sort by length first, so a smaller binary value than any of the length is shorter.
+    A binary vector has no element 0 either, so its type is checked. Binary values sort by length
+    first, so a smaller binary value than any of the length is shorter.
     """
     missing: Filter = {"embedding.0": None, "embedding": {"$not": {"$type": "binData"}}}
     if dimensions is None:

@@ -78,7 +78,7 @@ def _translate(error: sqlite3.Error, path: Path) -> Exception:
     if code is None and str(error).startswith("Could not decode to UTF-8"):
         return DocumentDamaged(
             f"{path} has text that is not UTF-8",
-            hint="'edenmem doctor' lists the unreadable rows",
+            hint="'edenmem doctor --full' lists the unreadable rows",
         )
     if code is None:  # raised by the module: a programming error
         return error
