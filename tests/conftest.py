@@ -45,20 +45,27 @@ settings.register_profile(
 settings.load_profile("edenmem")
 
 
+#: A folder in memory for stores that are only read and written, if there is one.
+_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
 #: Files whose tests share slow fixtures; one worker runs all tests of a file.
 _TOGETHER = {"tests/hostile/test_hostile_conversations.py", "tests/test_architecture.py"}
 #: Files whose tests look at one migration for each store.
 _TOGETHER_BY_STORE = {f"tests/v1world/test_{name}.py" for name in ("again", "cases", "conflicts")}
 
 
-#: A line of files whose tests are all slow.
+#: Lines of files whose tests are all slow, or all exhaustive.
 _ALL_SLOW = "pytestmark = pytest.mark.slow\n"
+_ALL_EXHAUSTIVE = "pytestmark = pytest.mark.exhaustive\n"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a file for the quick part if all of its tests are slow."""
-    is_quick = config.option.markexpr == "not slow" and collection_path.name.startswith("test_")
-    return (is_quick and _ALL_SLOW in collection_path.read_text("utf-8")) or None
+    """Do not even import a file of which no test will run: every worker imports all others."""
+    if not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text("utf-8")
+    is_slow = _ALL_SLOW in text and config.option.markexpr == "not slow"
+    return is_slow or (_ALL_EXHAUSTIVE in text and not EXHAUSTIVE) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -217,7 +224,7 @@ def open_store(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Store
             match kind:
                 case "sqlite":
                     # One of 2,000: pytest would keep them all until the end.
-                    folder = opened.enter_context(TemporaryDirectory(prefix="store-"))
+                    folder = opened.enter_context(TemporaryDirectory("", "store-", _MEMORY))
                     context = stores.sqlite_store(Path(folder))
                 case "mongomock":
                     context = stores.mongomock_store()

@@ -203,6 +203,7 @@ async def test_each_tab_shows_what_the_scope_holds(world: World) -> None:
         assert len(screen.rows()) == 2
 
 
+@pytest.mark.slow
 async def test_search_explains_each_hit_and_sees_no_other_user(world: World) -> None:
     async with browser(world) as screen:
         await screen.open("lena")

@@ -112,6 +112,7 @@ def test_it_is_said_whose_facts_were_not_searched(inside: Inside) -> None:
 # -- an endpoint that is down --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_with_the_embedding_endpoint_down_the_way_round_it_is_named(
     cli: Cli, unused_tcp_port: int
 ) -> None:

@@ -37,6 +37,7 @@ def test_verbosity_adds_what_was_done_and_no_content(town: Cli) -> None:
     assert "glue" not in found.err
 
 
+@pytest.mark.slow
 def test_a_cold_run_writes_json_lines(town: Cli) -> None:
     done = town("cold", "run", "--log-format", "json", *SCRIPTED)
     lines = [json.loads(line) for line in done.err.splitlines()]

@@ -35,6 +35,7 @@ def discord(cli: Cli) -> str:
     return account.id
 
 
+@pytest.mark.slow
 def test_any_account_names_the_user_and_account_narrows(discord: str, here: Inside) -> None:
     def facts(*options: str) -> set[str]:
         rows = here.json("fact", "list", *MIRA_AND, "-s", "user", *options, "--limit", "0")

@@ -17,6 +17,8 @@ from edenmem.models.ids import utc_now
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
+pytestmark = pytest.mark.slow
+
 LENA = ("users", "lena")
 
 WRITES: list[tuple[tuple[str, ...], str, dict[str, Any] | None]] = [
@@ -67,7 +69,6 @@ def answers(store: BaseStore) -> list[Any]:
     return [[each and (each.namespace, each.key, each.value) for each in got], found, listed]
 
 
-@pytest.mark.slow
 def test_it_answers_as_the_store_of_the_framework(service: SyncMemoryService) -> None:
     assert answers(EdenmemStore(service, agent="mira")) == answers(InMemoryStore())
     shared = service.memory_for("mira").facts()
@@ -77,7 +78,6 @@ def test_it_answers_as_the_store_of_the_framework(service: SyncMemoryService) ->
     assert {fact.content for fact in own} == {"Lena likes tea.", "food"}
 
 
-@pytest.mark.slow
 def test_items_are_found_by_words_in_their_own_scope(service: SyncMemoryService) -> None:
     store = EdenmemStore(service, agent="mira")
     store.put(LENA, "food", {"text": "Lena likes tea.", "note": "and rain"})

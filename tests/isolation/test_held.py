@@ -33,6 +33,8 @@ from tests.support.builders import FixedClock, change_set, make_held
 from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 
+pytestmark = pytest.mark.slow
+
 _WORD = re.compile(r"\bword\d+z\b")
 #: Steps of a history, and histories.
 _STEPS, _HISTORIES = 12, 2
@@ -222,7 +224,7 @@ async def _rest(history: History, eve: Agent, anna: User) -> dict[str, set[str]]
 
 @pytest.mark.parametrize(
     ("kind", "histories"),
-    [("sqlite", _HISTORIES), pytest.param("secantus", 1, marks=pytest.mark.slow)],
+    [("sqlite", _HISTORIES), ("secantus", 1)],
 )
 async def test_what_is_held_is_seen_on_no_door(
     open_store: Callable[[str], Store], tmp_path: Path, kind: str, histories: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
@@ -56,6 +57,7 @@ def test_all_that_a_plan_looks_at_is_named(first: list[Move], second: list[Move]
     assert plan_all(changes, state) == scene.effects[said:]
 
 
+@pytest.mark.slow
 @given(first=moves(Scene.kinds()), second=moves(Scene.kinds()), third=moves(Scene.kinds()))
 def test_a_dry_run_of_many_sets_may_load_as_it_goes(
     first: list[Move], second: list[Move], third: list[Move]

@@ -63,6 +63,7 @@ def test_write_refused_is_a_usage_error() -> None:
     assert WriteRefused.exit_code is ExitCode.USAGE
 
 
+@pytest.mark.slow
 def test_a_server_database_is_read_only(secantus_uri: str) -> None:
     uri = f"{secantus_uri.rstrip('/')}/readonly"
     writer = MongoStore(uri, StoreSettings())

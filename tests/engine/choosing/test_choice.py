@@ -136,6 +136,7 @@ def test_the_destination_of_texts_is_shown_without_secrets(
     assert describe_destination(given, store) == words
 
 
+@pytest.mark.slow
 async def test_the_library_reads_the_store_on_first_use(sqlite_store: SqliteStore) -> None:
     """Creating a service must not connect, and a query must not reach the endpoint."""
     location = sqlite_store.database.info().location

@@ -179,6 +179,7 @@ def test_search_indexes_of_a_cluster(atlas: AtlasServer) -> None:
         assert check(visit(store, "search-indexes"), "search-indexes").state is State.OK
 
 
+@pytest.mark.slow
 def test_missing_search_commands_are_reported(open_store: Callable[[str], Store]) -> None:
     found_ = check(visit(open_store("secantus"), "search-indexes"), "search-indexes")
     assert found_.state is State.OK

@@ -442,6 +442,7 @@ def test_candidates_say_which_are_unconfirmed(store: Store) -> None:
         assert found.facts.keys() == {doubted.id, sure.id}
 
 
+@pytest.mark.slow
 def test_stores_rank_equally(open_store: Callable[[str], Store]) -> None:
     """The same facts must get the scores of a reference without an index.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from edenmem.models.backup import RecordKind
 from edenmem.models.changes import RevertConsolidation, WriteConsolidation
 from edenmem.models.ids import new_id
@@ -74,6 +76,7 @@ def test_failed_drafts_last_until_the_text_changes(store: Store) -> None:
     assert (text.version, len(text.unabsorbed_ids)) == (1, 2)
 
 
+@pytest.mark.slow
 def test_fixed_sentences_move_with_a_backup(
     store: Store, open_store: Callable[[str], Store]
 ) -> None:

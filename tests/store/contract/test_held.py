@@ -120,6 +120,7 @@ def test_an_agent_with_held_items_is_in_use(store: Store) -> None:
     applied(store, RemoveAgent(agent_id=agent.id))
 
 
+@pytest.mark.slow
 def test_a_backup_brings_them_back(store: Store, open_store: Callable[[str], Store]) -> None:
     item = make_held(ANNA, quote="perhaps", source_message_ids=(new_id(),))
     hold(store, item)

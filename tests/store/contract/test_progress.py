@@ -108,6 +108,7 @@ def test_both_read_and_late_messages_wait(talk: tuple[Store, Session, list[Messa
         assert waiting(store, session, ONE) == ids([*messages[:4], late, *messages[8:]])
 
 
+@pytest.mark.slow
 def test_messages_of_a_superseded_formation_are_pending_again(
     talk: tuple[Store, Session, list[Message]], open_store: Callable[[str], Store]
 ) -> None:

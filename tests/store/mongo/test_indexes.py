@@ -681,6 +681,7 @@ def test_forgetting_is_served_by_indexes(watched: tuple[MongoStore, Watcher]) ->
     assert not scans, "\n".join(scans)
 
 
+@pytest.mark.slow
 def test_the_check_finds_a_scan(watched: tuple[MongoStore, Watcher]) -> None:
     """The test above would fail for a query without an index."""
     store, _ = watched

@@ -20,6 +20,8 @@ from tests.support.builders import NOW
 from tests.support.memory import add_fact, applied
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
 SCOPE = Scope.agent("1" * 24)
 MINE = FactFilter(scopes=(SCOPE,))
 SWITCH = VectorSwitch(model="new", dimensions=6, previous="old", begun_at=NOW)

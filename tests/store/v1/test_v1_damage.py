@@ -277,6 +277,7 @@ class TestMissing:
         assert found == ["facts dropped by their shards"] * 2
 
 
+@pytest.mark.slow
 def test_a_live_database(secantus_uri: str) -> None:
     database = _database()
     database[SESSIONS][2] |= {"agent_id": 5}  # type: ignore[operator]
