@@ -12,9 +12,6 @@ from tests.support.stores import SECANTUS_TOO
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
-#: Marks files that run on both stores in the quick run too.
-ON_BOTH = pytest.mark.parametrize("store", ["sqlite", "secantus"], indirect=True)
-
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:

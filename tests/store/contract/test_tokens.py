@@ -8,10 +8,8 @@ from edenmem.models.access import AccessToken, DailyUse, token_id
 from edenmem.models.ids import new_id
 from edenmem.models.records import AuditEntry
 from edenmem.store.protocol.store import Store
-from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import NOW, ago, make_actor
 
-pytestmark = ON_BOTH
 
 MIRA, OTTO, LENA = new_id(), new_id(), new_id()
 
