@@ -10,7 +10,6 @@ from edenmem.models.records import AuditEntry
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago, make_actor
 
-
 MIRA, OTTO, LENA = new_id(), new_id(), new_id()
 
 
