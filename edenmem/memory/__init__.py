@@ -6,10 +6,6 @@ visible to the next one; the store writes the effects. A dry run skips the write
 change that undoes an entry of the log. May import models, errors and text, and nothing else.
 """
 
-from edenmem.memory.effect import Effect as Effect
-from edenmem.memory.effect import Model as Model
-from edenmem.memory.effect import Touch as Touch
-from edenmem.memory.effect import Write as Write
 from edenmem.memory.inverse import Inverse as Inverse
 from edenmem.memory.inverse import Past as Past
 from edenmem.memory.inverse import invert as invert
@@ -28,6 +24,10 @@ from edenmem.memory.requirements import needs as needs
 from edenmem.memory.settings import closed_reason as closed_reason
 from edenmem.memory.state import Answer as Answer
 from edenmem.memory.state import Disorder as Disorder
+from edenmem.memory.state import Effect as Effect
 from edenmem.memory.state import Head as Head
+from edenmem.memory.state import Model as Model
 from edenmem.memory.state import Origin as Origin
 from edenmem.memory.state import State as State
+from edenmem.memory.state import Touch as Touch
+from edenmem.memory.state import Write as Write

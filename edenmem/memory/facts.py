@@ -7,7 +7,6 @@ from datetime import datetime
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.memory.effect import Effect, Touch, Write
 from edenmem.memory.outcome import (
     audit,
     conflict,
@@ -19,7 +18,7 @@ from edenmem.memory.outcome import (
     stale,
 )
 from edenmem.memory.requirements import home_of
-from edenmem.memory.state import Origin, State
+from edenmem.memory.state import Effect, Origin, State, Touch, Write
 from edenmem.models.changes import (
     AddFact,
     ChangeSet,

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec.structs import replace
 
-from edenmem.memory.effect import Effect, Model
 from edenmem.memory.facts import key_words
 from edenmem.memory.outcome import plain
 from edenmem.memory.reflections import reflection_in
 from edenmem.memory.requirements import Needs, home_of
-from edenmem.memory.state import State
+from edenmem.memory.state import Effect, Model, State
 from edenmem.models.changes import (
     EXPIRED,
     AddAgent,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.memory.effect import Effect, Model, Write
+from edenmem.memory.state import Effect, Model, Write
 from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, FactFields

@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.memory.effect import Effect, Touch, Write
 from edenmem.memory.outcome import audit, conflict, duplicate, missing, plain, result, stale
 from edenmem.memory.requirements import home_of
-from edenmem.memory.state import State
+from edenmem.memory.state import Effect, State, Touch, Write
 from edenmem.memory.texts import new_text
 from edenmem.models.changes import (
     AddReflection,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.memory.effect import Effect, Touch, Write
 from edenmem.memory.facts import fact_in
 from edenmem.memory.outcome import audit, conflict, missing, plain, result, rewrite, stale
 from edenmem.memory.reflections import reflection_in
-from edenmem.memory.state import State
+from edenmem.memory.state import Effect, State, Touch, Write
 from edenmem.models.changes import (
     AddAgent,
     AddUser,

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from edenmem.memory.effect import Effect, Touch, Write
 from edenmem.memory.outcome import audit, conflict, history_entry, plain, result, stale
 from edenmem.memory.requirements import home_of
-from edenmem.memory.state import Origin, State
+from edenmem.memory.state import Effect, Origin, State, Touch, Write
 from edenmem.models.changes import (
     ChangeSet,
     ChangeStatus,

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from edenmem.models.embedding_scale import Scale
+from edenmem.models.embeddings import Scale
 from edenmem.models.search import ListName, Lists, ListScores
 
 #: Scores by fact.

@@ -11,7 +11,7 @@ import msgspec
 
 from edenmem.errors import UsageError
 from edenmem.invalid import nearest_word
-from edenmem.models.embedding_scale import Scale, scale_of
+from edenmem.models.embeddings import Scale, scale_of
 from edenmem.models.search import ListName, Lists
 from edenmem.search.fusion import Entered, Entries, Floors, Weights, best_first, enter, rrf, weigh
 from edenmem.search.ranking import Cut, Explanation, Pool, ScoredFact

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.models.embedding_scale import Scale
+from edenmem.models.embeddings import Scale
 from edenmem.models.search import Lists, ListScores
 from edenmem.search.ranking import Pool
 from edenmem.search.recipes import MIN_SCORE, RECIPES, Rules, fuse, recipe

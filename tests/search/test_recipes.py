@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edenmem.errors import ConfigError, UsageError
-from edenmem.models.embedding_scale import SCALES
+from edenmem.models.embeddings import SCALES
 from edenmem.search.recipes import RECIPES, Stage, effective, recipe, rules_of
 from edenmem.settings import keys
 from edenmem.settings.schema import SearchSettings

@@ -18,7 +18,7 @@ from edenmem.models.access import AccessToken, token_id
 from edenmem.models.forgetting import Subject
 from edenmem.models.ids import derived_id, new_id
 from edenmem.models.records import AuditEntry
-from edenmem.store.protocol.access import Tokens as TokenStore
+from edenmem.store.protocol.host import Tokens as TokenStore
 
 #: Prefix of all tokens, for secret scanners; the ID of the token's name follows.
 PREFIX = "edm_"

@@ -31,7 +31,7 @@ from edenmem.models.changes import (
     RemoveFact,
     merge_reason,
 )
-from edenmem.models.embedding_scale import scale_of
+from edenmem.models.embeddings import scale_of
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter

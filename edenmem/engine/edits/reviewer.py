@@ -33,7 +33,7 @@ from edenmem.models.changes import (
     ReviseReflection,
     held_change_id,
 )
-from edenmem.models.embedding_scale import scale_of
+from edenmem.models.embeddings import scale_of
 from edenmem.models.ids import is_id, new_id
 from edenmem.models.memory import (
     Fact,

@@ -28,7 +28,7 @@ from edenmem.engine.factory import (
 )
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConfigError, ProviderError, StoreError
-from edenmem.models.embedding_scale import LOCAL_MODELS
+from edenmem.models.embeddings import LOCAL_MODELS
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder

@@ -12,10 +12,9 @@ from edenmem.engine.factory import has_endpoint, names_local_model
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EmbeddingModelMismatch
 from edenmem.models.backup import RecordKind
-from edenmem.models.embedding_scale import ENGLISH_ONLY, LOCAL_MODELS
+from edenmem.models.embeddings import ENGLISH_ONLY, LOCAL_MODELS, VectorSwitch, check_in_force
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.switch import VectorSwitch, check_in_force
 from edenmem.settings.installation import install_hint
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store

@@ -21,9 +21,9 @@ from edenmem.engine.indexes.manager import Clock, Sleep, poll, wait_for_indexes
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConfigError, ConflictError, NotFoundError, StoreError, UsageError
+from edenmem.models.embeddings import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.statistics import sum_by_model
-from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.settings.schema import Settings
 
 #: Maximum number of passes; each embeds the facts changed during the previous one.

@@ -32,7 +32,7 @@ from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import UsageError
-from edenmem.models.switch import VectorSwitch
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.search.metrics import ndcg
 from edenmem.search.recipes import Recipe, Rules, Stage, effective, recipe
 from edenmem.settings.schema import SearchSettings

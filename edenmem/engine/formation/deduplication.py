@@ -35,7 +35,7 @@ from edenmem.errors import (
     ReplayMiss,
 )
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
-from edenmem.models.embedding_scale import scale_of
+from edenmem.models.embeddings import scale_of
 from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind

@@ -30,7 +30,6 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import NotFoundError
 from edenmem.memory import Needs, State, fold, needs, plan
-from edenmem.memory.effect import Effect
 from edenmem.memory.inverse import (
     Inverse,
     Past,
@@ -42,6 +41,7 @@ from edenmem.memory.inverse import (
 )
 from edenmem.memory.inverse import undo_id as undo_id
 from edenmem.memory.outcome import plain
+from edenmem.memory.state import Effect
 from edenmem.models.changes import (
     AuditEntry,
     Change,

@@ -14,6 +14,7 @@ import msgspec
 
 from edenmem.engine.reports import ScopeStatus
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, UsageTotal
 from edenmem.models.host import Agent, Session
 from edenmem.models.ids import as_utc, utc_now
@@ -21,7 +22,6 @@ from edenmem.models.memory import Consolidation, HeldCount, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.statistics import sum_by_model
-from edenmem.models.switch import VectorSwitch
 from edenmem.settings.keys import for_platform
 from edenmem.settings.schema import OVERFLOW, ScopeSettings, Settings
 from edenmem.store.protocol.database import StoreInfo

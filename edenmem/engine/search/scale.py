@@ -5,7 +5,7 @@ from __future__ import annotations
 from edenmem.engine.embeddings.choice import settle
 from edenmem.engine.factory import open_embedder
 from edenmem.errors import ConfigError, ProviderError, StoreError
-from edenmem.models.embedding_scale import SCALES
+from edenmem.models.embeddings import SCALES
 from edenmem.search.recipes import effective
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store

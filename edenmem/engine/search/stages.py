@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from edenmem.engine.runtime.concurrency import demand_loop, gather_or_cancel, in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConfigError, ProviderError
-from edenmem.models.embedding_scale import scale_of
+from edenmem.models.embeddings import scale_of
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.observation import Stopwatch

@@ -14,19 +14,16 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a command loads what it uses
-    from edenmem.store.protocol.access import Tokens
     from edenmem.store.protocol.database import Database, Migrations
     from edenmem.store.protocol.erasure import Erasure
     from edenmem.store.protocol.formations import ColdSessions, Formations, Usage
-    from edenmem.store.protocol.host import Contexts, Host
+    from edenmem.store.protocol.host import Contexts, Host, Tokens
     from edenmem.store.protocol.indexes import Indexes
-    from edenmem.store.protocol.log import AuditLog
+    from edenmem.store.protocol.log import AuditLog, Told
     from edenmem.store.protocol.memory import Changes, History, Memory
     from edenmem.store.protocol.search import Search
-    from edenmem.store.protocol.statistics import Statistics
-    from edenmem.store.protocol.told import Told
     from edenmem.store.protocol.vectors import ModelSwitches, Vectors
-    from edenmem.store.protocol.walk import Walk
+    from edenmem.store.protocol.walk import Statistics, Walk
 
 
 class Store:

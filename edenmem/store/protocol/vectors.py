@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:  # a command loads what it uses
+    from edenmem.models.embeddings import SwitchPhase, VectorSwitch
     from edenmem.models.indexes import IndexState
     from edenmem.models.integrity import Finding
     from edenmem.models.memory import Fact
     from edenmem.models.scope import Scope
-    from edenmem.models.switch import SwitchPhase, VectorSwitch
 
 
 class VectorCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,13 +1,16 @@
-"""Protocol for reading a whole store and loading its documents into another."""
+"""Protocols for a whole store: reading and loading its documents, and counting them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection
-from edenmem.models.integrity import PresenceKind
+from edenmem.models.integrity import Finding, PresenceKind
+from edenmem.models.memory import Fact
 from edenmem.models.records import AuditEntry
+from edenmem.models.statistics import BufferAge, MemoryCounts
 
 ALL = Selection()
 
@@ -64,3 +67,34 @@ class Walk(Protocol):
         One transaction on SQLite. On MongoDB each record is whole or absent, and an interrupted
         load is completed by repeating it. ``dry_run`` writes nothing and checks no references.
         """
+
+
+class Statistics(Protocol):
+    """Counts about memory, by the database; the only texts are those of single facts.
+
+    ``agent_id`` None: all agents.
+    """
+
+    def counts(self, *, agent_id: str | None = None, since: datetime | None = None) -> MemoryCounts:
+        """Count facts and reflections.
+
+        Days are those from ``since``, without empty ones: memory is dated by its newest source
+        message, else by its formation. Kinds are all five kinds of scope, in their order.
+        """
+
+    def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
+        """Return the scopes with the oldest pending reflections, oldest first."""
+
+    def count_rejections(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Mapping[str, int]:
+        """Count rejected items by `Decision.rule`, of formations begun at or after ``since``."""
+
+    def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
+        """Return the facts with the most accesses, then by ID; facts without any are left out."""
+
+    def miscounts(self) -> Iterator[Finding]:
+        """Yield stored counters that differ from what they count."""
+
+    def recount(self) -> int:
+        """Recompute the counters that `miscounts` found; return how many rows changed."""

@@ -17,9 +17,9 @@ from edenmem.engine.embeddings.choice import (
 )
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreError
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.models.switch import VectorSwitch
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings, StoreSettings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore

@@ -12,12 +12,12 @@ import pytest
 from pymongo.errors import ExecutionTimeout
 
 from edenmem.errors import StoreError
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.ids import new_id
 from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, Question
-from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import (

@@ -12,11 +12,11 @@ import pytest
 
 from edenmem.errors import ConflictError, EmbeddingModelMismatch, UnavailableError
 from edenmem.models.changes import RemoveFact, ReviseFact
+from edenmem.models.embeddings import SwitchPhase, VectorSwitch
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter, Question
-from edenmem.models.switch import SwitchPhase, VectorSwitch
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW
 from tests.support.memory import add_fact, applied

@@ -35,6 +35,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
+from edenmem.models.embeddings import SwitchPhase, VectorSwitch
 from edenmem.models.formation import FormationStatus, Reach, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
@@ -43,7 +44,6 @@ from edenmem.models.memory import Fact, FailedDrafts
 from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter, Question
-from edenmem.models.switch import SwitchPhase, VectorSwitch
 from edenmem.models.told import Reply, Shown, make_note
 from edenmem.store import protocol
 from edenmem.store.mongo import MongoStore

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from edenmem.models.changes import ReviseFact
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.filters import object_id
 from edenmem.store.mongo.search import slots

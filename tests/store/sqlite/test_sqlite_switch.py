@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.models.changes import RemoveFact, ReviseFact
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.switch import VectorSwitch
 from edenmem.store.sqlite import SqliteStore
 from tests.store.sqlite.test_sqlite_plans import full_scans
 from tests.support.builders import NOW, make_fact

@@ -18,7 +18,7 @@ from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column, format_cost
 from edenmem.errors import EdenmemError, ExitCode, UsageError
-from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
+from edenmem.models.embeddings import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.settings.schema import SECRETS, Settings
 from edenmem.text import many
 

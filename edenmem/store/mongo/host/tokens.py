@@ -23,7 +23,7 @@ from edenmem.store.mongo.memory.history import audit_document
 
 
 class MongoTokens:
-    """Implements `edenmem.store.protocol.access.Tokens`."""
+    """Implements `edenmem.store.protocol.host.Tokens`."""
 
     def __init__(self, db: Connection, transactions: Transactions) -> None:
         self._db = db

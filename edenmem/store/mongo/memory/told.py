@@ -25,7 +25,7 @@ from edenmem.store.protocol.store import batched
 
 
 class MongoTold:
-    """Implements `edenmem.store.protocol.told.Told`."""
+    """Implements `edenmem.store.protocol.log.Told`."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db
@@ -81,7 +81,7 @@ class MongoTold:
 
 
 def add_notes(db: Connection, notes: Sequence[Note]) -> None:
-    """Store notes; see `edenmem.store.protocol.told.Told.add`."""
+    """Store notes; see `edenmem.store.protocol.log.Told.add`."""
     now = utc_now()
     made = {"createdAt": now, "updatedAt": now}
     # The day changes nothing most times, so lists that are shared by many do not conflict.

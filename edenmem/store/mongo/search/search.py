@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
+from edenmem.models.embeddings import check_in_force
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import (
     Candidate,
@@ -21,7 +22,6 @@ from edenmem.models.search import (
     Question,
     SearchAbility,
 )
-from edenmem.models.switch import check_in_force
 from edenmem.search.words import leave_out_names
 from edenmem.store.common.cache import BoundedCache
 from edenmem.store.mongo.core import codec

@@ -10,7 +10,7 @@ import time
 from typing import Any, Literal
 
 from edenmem.errors import ConfigError
-from edenmem.models.switch import VectorSwitch
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, VectorSlot

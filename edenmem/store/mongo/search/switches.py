@@ -13,8 +13,8 @@ from typing import Any
 from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
+from edenmem.models.embeddings import SwitchPhase, VectorSwitch, continue_switch
 from edenmem.models.indexes import IndexState
-from edenmem.models.switch import SwitchPhase, VectorSwitch, continue_switch
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, SearchIndex, VectorSlot

@@ -13,10 +13,10 @@ from typing import Any
 from bson.binary import Binary
 from pymongo import UpdateOne
 
+from edenmem.models.embeddings import is_staged
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.switch import is_staged
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import BATCH, Document
 from edenmem.store.mongo.core.collections import STAGED

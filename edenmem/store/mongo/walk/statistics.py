@@ -34,7 +34,7 @@ _PENDING: Document = {"pending": {"$sum": {"$cond": [{"$eq": ["$absorbed", False
 
 
 class MongoStatistics:
-    """Implements `edenmem.store.protocol.statistics.Statistics`."""
+    """Implements `edenmem.store.protocol.walk.Statistics`."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db

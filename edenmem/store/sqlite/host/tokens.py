@@ -31,7 +31,7 @@ _INSERT = _TOKENS.insert(otherwise="OR IGNORE ")
 
 
 class Tokens(Part):
-    """See `edenmem.store.protocol.access.Tokens`."""
+    """See `edenmem.store.protocol.host.Tokens`."""
 
     def add(self, token: AccessToken, entry: AuditEntry) -> bool:
         with self._db.writing() as connection:

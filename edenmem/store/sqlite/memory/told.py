@@ -37,7 +37,7 @@ _DAY = 24 * 60 * 60 * 1000
 
 
 class Told(Part):
-    """See `edenmem.store.protocol.told.Told`."""
+    """See `edenmem.store.protocol.log.Told`."""
 
     def add(self, notes: Sequence[Note]) -> None:
         with self._db.writing(durable=False) as connection:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edenmem.errors import EmbeddingModelMismatch
+from edenmem.models.embeddings import check_in_force
 from edenmem.models.scope import Scope
 from edenmem.models.search import (
     Candidate,
@@ -25,7 +26,6 @@ from edenmem.models.search import (
     Question,
     SearchAbility,
 )
-from edenmem.models.switch import check_in_force
 from edenmem.store.sqlite.core import scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, to_ms
 from edenmem.store.sqlite.core.connections import Connections, map_file

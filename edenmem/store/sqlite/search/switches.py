@@ -9,8 +9,8 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
+from edenmem.models.embeddings import SwitchPhase, VectorSwitch, continue_switch
 from edenmem.models.indexes import IndexState
-from edenmem.models.switch import SwitchPhase, VectorSwitch, continue_switch
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import vectors

@@ -9,11 +9,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
 from edenmem.errors import InputError
+from edenmem.models.embeddings import is_staged
 from edenmem.models.ids import utc_now
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.switch import is_staged
 from edenmem.store.protocol.vectors import VectorCount
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms

@@ -31,7 +31,7 @@ _COUNTED = {
 
 
 class Statistics(Part):
-    """See `edenmem.store.protocol.statistics.Statistics`."""
+    """See `edenmem.store.protocol.walk.Statistics`."""
 
     def counts(self, *, agent_id: str | None = None, since: datetime | None = None) -> MemoryCounts:
         days: dict[str, dict[str, int]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.models.embedding_scale import SCALES, scale_of
+from edenmem.models.embeddings import SCALES, scale_of
 
 
 @pytest.mark.parametrize(
