@@ -96,8 +96,8 @@ class ScopeError(UsageError):
     """A scope lacks the ID that its kind requires, or has an ID that its kind excludes."""
 
 
-def line_place(number: int, file: str = "", unit: str = "line") -> str:
-    """Return the place of a line in messages: ``FILE:3``, or ``line 3`` without a file.
+def line_location(number: int, file: str = "", unit: str = "line") -> str:
+    """Return the location of a line in messages: ``FILE:3``, or ``line 3`` without a file.
 
     ``unit`` is "entry" for the numbered entries of a document.
     """
@@ -117,11 +117,11 @@ class InputError(UsageError):
         super().__init__(self._describe(file), hint=hint)
 
     def _describe(self, file: str) -> str:
-        place = "" if self.line is None else f"{line_place(self.line, file)}: "
-        return f"{place}{self._reason}"
+        location = "" if self.line is None else f"{line_location(self.line, file)}: "
+        return f"{location}{self._reason}"
 
     def name_file(self, file: str) -> None:
-        """Add the name of the file to the place of the error."""
+        """Add the name of the file to the location of the error."""
         self.message = self._describe(file)
         self.args = (self.message,)
 
@@ -144,7 +144,8 @@ class InvalidLines(InputError):
 
     def _describe(self, file: str) -> str:
         shown = [
-            f"{line_place(number, file, self._unit)}: {reason}" for number, reason in self._problems
+            f"{line_location(number, file, self._unit)}: {reason}"
+            for number, reason in self._problems
         ]
         if self._count == 1:
             return shown[0]

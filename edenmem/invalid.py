@@ -67,8 +67,8 @@ def explain_value(error: msgspec.ValidationError, *, whole: str = "the line") ->
 
     ``whole`` names the value that has no field.
     """
-    message, _, place = str(error).partition(" - at `")
-    *keys, path = place.rstrip("`").split("` in `")
+    message, _, location = str(error).partition(" - at `")
+    *keys, path = location.rstrip("`").split("` in `")
     path = path.removeprefix("$").removeprefix(".")
     field = _FIELD.match(message)
     subject = ".".join(filter(None, [path, field[1] if field else ""]))[:_LONGEST_FIELD] or whole
@@ -97,8 +97,8 @@ def explain_json(data: bytes) -> str:
     except RecursionError:
         return "the line is nested too deeply"
     except json.JSONDecodeError as error:
-        place = "it ends early" if error.pos >= len(text) else f"column {error.pos + 1}"
-        return f"the line is not valid JSON ({place})"
+        where = "it ends early" if error.pos >= len(text) else f"column {error.pos + 1}"
+        return f"the line is not valid JSON ({where})"
     except ValueError:  # a number with thousands of digits
         pass
     return "the line is not valid JSON"

@@ -97,8 +97,8 @@ class EdenmemStore(base.BaseStore):
                 for fact in await items.facts(path):
                     await items.delete(fact)
             return
-        places = ["*"] if op.index is None else op.index or []
-        texts = [text for place in places for text in base.get_text_at_path(dict(op.value), place)]
+        paths = ["*"] if op.index is None else op.index or []
+        texts = [text for path in paths for text in base.get_text_at_path(dict(op.value), path)]
         text = "; ".join(texts).strip() or op.key
         ends = None if op.ttl is None else datetime.now(UTC) + timedelta(minutes=op.ttl)
         items = await self._open(op.namespace, create=True)

@@ -14,7 +14,7 @@ from edenmem.engine.history.descriptions import Section, describe_rejection
 from edenmem.engine.history.descriptions import describe_doubt as describe_doubt
 from edenmem.engine.reports import EditReport, FormationReport
 from edenmem.engine.scopes.references import Labels
-from edenmem.errors import line_place
+from edenmem.errors import line_location
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from edenmem.engine.formation.sharing import InForce
 
 
-def place_fields(run: Invocation, scope: Scope) -> list[tuple[str, object]]:
+def scope_fields(run: Invocation, scope: Scope) -> list[tuple[str, object]]:
     """Return the fields of a scope: its agent, and its label within the agent."""
     labels = run.service.scopes.labels([scope])
     return [("agent", labels[scope.agent_id]), ("scope", labels.within_agent(scope))]
@@ -308,7 +308,8 @@ def read_labeled_set(run: Invocation, file: str) -> LabeledSet:
     with lines_of(file) as lines:
         labeled = run.service.evaluation.read(lines)
     run.out.notes(
-        f"{line_place(unknown.line, file_name(file))}: {unknown.why}" for unknown in labeled.unknown
+        f"{line_location(unknown.line, file_name(file))}: {unknown.why}"
+        for unknown in labeled.unknown
     )
     return labeled
 

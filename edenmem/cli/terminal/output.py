@@ -355,7 +355,7 @@ class Output:
 def _name_of(column: Column[T], names: Labels, row: T) -> str:
     """Return the names of a cell's scope or accounts."""
     match column.value(row):
-        case Scope() as scope if column.names == "place":
+        case Scope() as scope if column.names == "full":
             return names.full(scope)
         case Scope() as scope if column.names == "owner":
             return names[scope.owner]

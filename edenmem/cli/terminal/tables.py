@@ -37,13 +37,13 @@ class Column(NamedTuple, Generic[T]):
     printed below its row.
 
     The cells of a column with ``names`` are scopes, or IDs of accounts: "scope" shows a scope
-    within its agent, "place" with its agent, "owner" the owner alone, "account" an account.
+    within its agent, "full" with its agent, "owner" the owner alone, "account" an account.
     """
 
     title: str
     value: Callable[[T], object]
     kind: Literal["plain", "id", "name", "text", "number", "time", "state", "sentence"] = "plain"
-    names: Literal["", "scope", "place", "owner", "account"] = ""
+    names: Literal["", "scope", "full", "owner", "account"] = ""
 
 
 def unique_beginnings(ids: Sequence[str]) -> dict[str, str]:

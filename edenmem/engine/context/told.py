@@ -120,8 +120,8 @@ class ToldReader:
         lists = self._store.told.lists(reply.lists)
         items: list[ToldItem] = []
         then: dict[str, list[_Memory]] = {"context": [], "found": []}
-        for place, memories in then.items():
-            for item in lists.get(getattr(reply, place), ()):
+        for name, memories in then.items():
+            for item in lists.get(getattr(reply, name), ()):
                 if item.scope is None:
                     items.append(_item(item, None, None))
                 elif may_read(item.scope):

@@ -178,9 +178,9 @@ def misfit_notice(store: Store, settings: Settings, model: str) -> str:
 
 
 def demand_comparable(
-    store: Store, settings: Settings, model: str, places: Iterable[Sequence[Scope]]
+    store: Store, settings: Settings, model: str, groups: Iterable[Sequence[Scope]]
 ) -> None:
-    """Check that vectors of ``model`` are comparable with those stored in each of these places.
+    """Check that vectors of ``model`` are comparable with those stored in each group of scopes.
 
     The platform must be able to search them too.
 
@@ -197,7 +197,7 @@ def demand_comparable(
         check_in_force(switch, model)
         if switch is not None and switch.is_staged(model):
             return
-        for scopes in places:
+        for scopes in groups:
             stored = store.vectors.vector_model_names(scopes)
             if stored and model not in stored:
                 raise EmbeddingModelMismatch(stored=stored[0], current=model)

@@ -11,7 +11,7 @@ import msgspec
 from edenmem.engine.exchange import records as lines
 from edenmem.engine.exchange.files import Lines
 from edenmem.engine.exchange.records import Digest, Parser, is_whole, take_origin
-from edenmem.errors import InputError, line_place
+from edenmem.errors import InputError, line_location
 from edenmem.invalid import MISSING, OBJECT, explain_json
 from edenmem.models.backup import Record, RecordKind
 from edenmem.models.migration import MigrationRun
@@ -189,7 +189,7 @@ class FileCheck:
     def _record_damage(self, number: int, reason: str) -> None:
         if not self._allow_incomplete:
             raise InputError(reason, line=number)
-        self.damage = self.damage or f"{line_place(number, self.source.name)}: {reason}"
+        self.damage = self.damage or f"{line_location(number, self.source.name)}: {reason}"
 
 
 #: The beginning of a line with a seal.

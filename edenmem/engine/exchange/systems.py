@@ -79,8 +79,8 @@ def _write_mem0(contents: Iterator[_Content]) -> Iterator[str]:
     yield '{"results": ['
     before = "\n"
     for scope, names, facts, _ in contents:
-        place = {name: names.get(f"{name}_id") or names.get(name) for name in ("group", "shard")}
-        place = {name: value for name, value in place.items() if value}
+        owner = {name: names.get(f"{name}_id") or names.get(name) for name in ("group", "shard")}
+        owner = {name: value for name, value in owner.items() if value}
         for fact in facts:
             system, _, id = (fact.key or "").partition(":")
             end = fact.expires_at and fact.expires_at - timedelta(days=1)
@@ -92,7 +92,7 @@ def _write_mem0(contents: Iterator[_Content]) -> Iterator[str]:
                 "updated_at": iso(fact.updated_at) if fact.updated_at else None,
                 "agent_id": names.get("agent") or scope.agent_id,
                 "user_id": names.get("user") or scope.user_id,
-                "metadata": {**fact.metadata, **place},
+                "metadata": {**fact.metadata, **owner},
                 "categories": list(fact.tags),
                 "expiration_date": f"{end:%Y-%m-%d}" if end else None,
             }

@@ -83,22 +83,22 @@ def folder() -> Path:
         StoreError: both are missing, so the installation is damaged.
     """
     package = Path(__file__).resolve().parents[2]
-    for place in (package / "_migrations", package.parent / "migrations"):
-        if place.is_dir():
-            return place
+    for path in (package / "_migrations", package.parent / "migrations"):
+        if path.is_dir():
+            return path
     raise StoreError("migrations are missing from this installation", hint="reinstall edenmem")
 
 
-def migrations(place: Path | None = None) -> tuple[Migration, ...]:
-    """Return all migrations by number; ``place`` is for tests.
+def migrations(path: Path | None = None) -> tuple[Migration, ...]:
+    """Return all migrations by number; ``path`` is a folder for tests.
 
     Raises:
         StoreError: two have the same number.
     """
     found = sorted(
-        Migration(int(match[1]), path.stem, path)
-        for path in (place or folder()).glob("*.py")
-        if (match := _NAME.match(path.stem))
+        Migration(int(match[1]), file.stem, file)
+        for file in (path or folder()).glob("*.py")
+        if (match := _NAME.match(file.stem))
     )
     for one, next_one in itertools.pairwise(found):
         if one.number == next_one.number:
@@ -111,7 +111,7 @@ def newest() -> int:
     return migrations()[-1].number
 
 
-def require_first(digest: str | None, place: str) -> None:
+def require_first(digest: str | None, location: str) -> None:
     """Check that a store was made by this version's first step.
 
     Raises:
@@ -119,11 +119,11 @@ def require_first(digest: str | None, place: str) -> None:
     """
     if digest != migrations()[0].digest:
         raise StoreError(
-            f"{place} was made by an unreleased edenmem with a different schema",
+            f"{location} was made by an unreleased edenmem with a different schema",
             hint="create a new store; the present one was not changed",
         )
 
 
-def pending(applied: Collection[str], place: Path | None = None) -> tuple[Migration, ...]:
+def pending(applied: Collection[str], path: Path | None = None) -> tuple[Migration, ...]:
     """Return the migrations that are not in a ledger with these names, in order."""
-    return tuple(one for one in migrations(place) if one.name not in applied)
+    return tuple(one for one in migrations(path) if one.name not in applied)

@@ -306,7 +306,7 @@ def _mention_columns(modes: Modes | None) -> list[Column[Mention]]:
     columns: list[Column[Mention]] = [
         Column("type", lambda m: m.target_type),
         Column("why", _why),
-        Column("owner", lambda m: m.scope, names="place"),
+        Column("owner", lambda m: m.scope, names="full"),
         Column("id", lambda m: m.target_id, "id"),
         Column("copies", lambda m: m.copies if m.copies > 1 else None, "number"),
         Column("text", _excerpt, "text"),

@@ -26,7 +26,7 @@ from edenmem.cli.terminal.progress import Progress, show_progress
 from edenmem.cli.terminal.prompts import Missing, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.exchange.kinds import FileKind
-from edenmem.errors import ExitCode, InputError, UsageError, line_place
+from edenmem.errors import ExitCode, InputError, UsageError, line_location
 from edenmem.models.scope import ScopeKind
 from edenmem.text import many, one_line, printable
 
@@ -210,8 +210,10 @@ def import_(
                     progress=progress.step,
                 )
                 progress.pause()
-                places = partial(line_place, file=file_name(source), unit=found.chats.unit)
-                run.out.notes(f"{places(number)}: {problem}" for number, problem in chats.problems)
+                location_of = partial(line_location, file=file_name(source), unit=found.chats.unit)
+                run.out.notes(
+                    f"{location_of(number)}: {problem}" for number, problem in chats.problems
+                )
         progress.pause()
         _print_done(run, facts, chats, survey, file_name(source), dry_run=dry_run)
     damage = (facts and facts.damage) or (survey and survey.damage)
@@ -386,14 +388,14 @@ def _print_notes(run: Invocation, report: RestoreReport, file: str) -> None:
     if report.damage:
         print_error(f"the file is damaged: {report.damage}")
     problems = [
-        f"{line_place(line, file, report.unit)}: {why}" for line, why in report.problems[:_SHOWN]
+        f"{line_location(line, file, report.unit)}: {why}" for line, why in report.problems[:_SHOWN]
     ]
     print_errors((problem, None) for problem in problems if problem != report.damage)
     if report.failed > _SHOWN:
         print_error(f"{many(report.failed - _SHOWN, 'more line')} could not be imported")
     for each in report.conflicts[:_SHOWN]:
-        place = line_place(each.line, file, report.unit)
-        print_error(f"{place}: {each.type} {each.id}: {each.detail}")
+        location = line_location(each.line, file, report.unit)
+        print_error(f"{location}: {each.type} {each.id}: {each.detail}")
     if report.differing:
         more = f" ({report.differing - _SHOWN:,} more)" if report.differing > _SHOWN else ""
         print_error(
@@ -439,7 +441,7 @@ def _import_folder(
         "run_id": run.actor.run_id if done else None,
     }
     if not run.out.data([data], dict):
-        print_errors((f"{_place(one.edit)}: {one.reason}", one.hint) for one in refused)
+        print_errors((f"{_location(one.edit)}: {one.reason}", one.hint) for one in refused)
         run.out.notes(report.notices if report else ())
         if report is not None:
             run.out.safe(f"applied {done:,} of {many(len(plan.edits), 'change')}")
@@ -456,9 +458,9 @@ def _show_plan(run: Invocation, plan: Plan) -> None:
     for edit in plan.edits:
         _show_edit(run, edit)
     hint = "export again, and repeat the edit"
-    print_errors((f"{_place(one)}: {one.reason}", None) for one in plan.problems[:_SHOWN])
+    print_errors((f"{_location(one)}: {one.reason}", None) for one in plan.problems[:_SHOWN])
     print_errors(
-        (f"{_place(one)}: {one.reason}; left unchanged", hint) for one in plan.conflicts[:_SHOWN]
+        (f"{_location(one)}: {one.reason}; left unchanged", hint) for one in plan.conflicts[:_SHOWN]
     )
     left = sum(max(0, len(each) - _SHOWN) for each in (plan.problems, plan.conflicts))
     if left:
@@ -468,7 +470,9 @@ def _show_plan(run: Invocation, plan: Plan) -> None:
 
 
 def _show_edit(run: Invocation, edit: Edit) -> None:
-    run.out.heading(f"{_place(edit)}  {edit.action} {edit.target.replace('consolidation', 'text')}")
+    run.out.heading(
+        f"{_location(edit)}  {edit.action} {edit.target.replace('consolidation', 'text')}"
+    )
     if edit.target == "consolidation":
         old, new = f"version {edit.version}", "the file"
         show_diff(run.out, edit.before, edit.after, old=old, new=new, to_stdout=True)
@@ -478,5 +482,5 @@ def _show_edit(run: Invocation, edit: Edit) -> None:
             run.out.line(run.out.style(f"{sign} {line}", code))
 
 
-def _place(item: FileProblem | Edit) -> str:
+def _location(item: FileProblem | Edit) -> str:
     return one_line(f"{item.path}:{item.line}" if item.line else item.path)

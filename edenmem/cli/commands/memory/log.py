@@ -273,7 +273,7 @@ def log_columns(run: Invocation) -> list[Column[AuditEntry]]:
         Column("when", lambda entry: entry.at, "time"),
         Column("who", lambda entry: entry.actor.name),
         Column("what", action_words),
-        Column("where", lambda entry: entry.scope or entry.agent_id, names="place"),
+        Column("where", lambda entry: entry.scope or entry.agent_id, names="full"),
         Column("content", summarize_entry, "text"),
     ]
     if run.out.room >= _WIDE:  # values for 'undo --run' and --command

@@ -12,7 +12,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import (
     HISTORY,
     origin,
-    place_fields,
+    scope_fields,
     scope_name,
     told_sections,
     usage_line,
@@ -153,7 +153,7 @@ def _show_fact(run: Invocation, fact_id: str, vectors: bool) -> None:
         fact = run.service.memory.fact(fact.id, with_vector=True) or fact
     run.out.record(
         fact,
-        [("id", fact.id), *place_fields(run, fact.home), *memory_fields(fact)],
+        [("id", fact.id), *scope_fields(run, fact.home), *memory_fields(fact)],
         text=fact.content,
         data=lambda one: to_data(one, vectors=vectors),
     )
@@ -163,7 +163,7 @@ def _show_reflection(run: Invocation, reflection_id: str) -> None:
     reflection = run.resolver.reflection(reflection_id)
     run.out.record(
         reflection,
-        [("id", reflection.id), *place_fields(run, reflection.home), *memory_fields(reflection)],
+        [("id", reflection.id), *scope_fields(run, reflection.home), *memory_fields(reflection)],
         text=reflection.content,
     )
 
@@ -183,7 +183,7 @@ def show_text(run: Invocation, scope: Scope) -> None:
     run.out.record(
         text,
         [
-            *place_fields(run, scope),
+            *scope_fields(run, scope),
             ("version", text.version or "no text yet"),
             ("words", f"{word_count(text.consolidated_content)} of {text.word_limit}"),
             ("pending", len(text.unabsorbed_ids)),

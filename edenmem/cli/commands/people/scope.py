@@ -14,8 +14,8 @@ from edenmem.cli.app.parameters import suggest
 from edenmem.cli.app.views import (
     edit_data,
     edit_line,
-    place_fields,
     print_edits,
+    scope_fields,
     scope_name,
 )
 from edenmem.cli.terminal.tables import Column
@@ -90,7 +90,7 @@ def show(
     run.out.record(
         status,
         [
-            *place_fields(run, scope),
+            *scope_fields(run, scope),
             ("state", _state(status) or "active"),
             ("facts", status.facts),
             ("pending", f"{status.pending} of {status.consolidate_at}"),
@@ -275,7 +275,7 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
     run.out.record(
         policy,
         [
-            *place_fields(run, scope),
+            *scope_fields(run, scope),
             ("state", "active" if policy.active else "paused"),
             ("private", policy.private),
             ("propagates", or_default(policy.propagate, defaults.propagate)),

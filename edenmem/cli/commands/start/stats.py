@@ -159,7 +159,7 @@ _RETRIEVED: list[Column[Fact]] = [
     Column("fact", lambda f: f.id, "id"),
     Column("retrievals", lambda f: f.access_count, "number"),
     Column("last", lambda f: f.last_accessed_at, "time"),
-    Column("scope", lambda f: f.home, "name", "place"),
+    Column("scope", lambda f: f.home, "name", "full"),
     Column("content", lambda f: f.content, "text"),
 ]
 

@@ -119,9 +119,9 @@ class MongoChanges:
                 index = index_in(error.details or {})
             except driver.BulkWriteError as error:
                 index = index_in(self._duplicate_in(error))
-        place = f" on {index}" if index else ""
+        where = f" on {index}" if index else ""
         raise self._readiness.explain_refusal(index) or ConflictError(
-            f"gave up after {_TRIES} conflicting writes{place}", hint="run the command again"
+            f"gave up after {_TRIES} conflicting writes{where}", hint="run the command again"
         )
 
     def _duplicate_in(self, error: driver.BulkWriteError) -> Mapping[str, Any]:

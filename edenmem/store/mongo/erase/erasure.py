@@ -374,7 +374,7 @@ class MongoErasure:
 
     def redact(self, passages: Sequence[Passage], *, run: str) -> int:
         emptied = 0
-        places: dict[str, tuple[Collection, Filter]] = {
+        updates: dict[str, tuple[Collection, Filter]] = {
             "previous": (self._db.facts, {"$set": {"previous_content": None}}),
             "history": (
                 self._db.history,
@@ -391,8 +391,8 @@ class MongoErasure:
             ),
             "context": (self._db.sessions, UNCACHED),
         }
-        for place, (collection, update) in places.items():
-            for part in id_parts(p.id for p in passages if p.kind == place):
+        for kind, (collection, update) in updates.items():
+            for part in id_parts(p.id for p in passages if p.kind == kind):
                 emptied += collection.update_many({"_id": {"$in": part}}, update)
         for part in id_parts(p.id for p in passages if p.kind == "doubt"):
             for collection in (self._db.facts, self._db.reflections):

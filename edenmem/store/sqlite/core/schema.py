@@ -168,5 +168,5 @@ def log_of(path: Path) -> Path:
 def may_be_written(path: Path) -> bool:
     """Return whether this process may write the file and its log, or create a log."""
     log = log_of(path)
-    place_of_log = log if log.exists() else path.parent
-    return os.access(path, os.W_OK) and os.access(place_of_log, os.W_OK)
+    target = log if log.exists() else path.parent
+    return os.access(path, os.W_OK) and os.access(target, os.W_OK)

@@ -86,7 +86,7 @@ _UNRELATE_AUDIT = (
     f" WHERE target_id {AMONG} AND target_type = ? AND json_type(salts, '$.users') IS NOT NULL"
 )
 
-#: Place of a passage → statement that empties it.
+#: Kind of a passage → statement that empties it.
 _EMPTYING = {
     "previous": f"UPDATE facts SET previous_content = NULL WHERE id {AMONG}",
     "audit": _EMPTY_AUDIT.format(f"id {AMONG}"),
@@ -318,9 +318,9 @@ class Erasure(Part):
 
     def redact(self, passages: Sequence[Passage], *, run: str) -> int:
         emptied = 0
-        for place, statement in _EMPTYING.items():
-            ids = json_array(dict.fromkeys(p.id for p in passages if p.kind == place))
-            mark = (content_mark(run),) if place == "audit" else ()
+        for kind, statement in _EMPTYING.items():
+            ids = json_array(dict.fromkeys(p.id for p in passages if p.kind == kind))
+            mark = (content_mark(run),) if kind == "audit" else ()
             emptied += self._write(statement, (*mark, ids))
         ids = json_array(p.id for p in passages if p.kind == "doubt")
         for what in (f"facts SET quote = '', {_DOUBT}", f"reflections SET {_DOUBT}"):
