@@ -75,7 +75,7 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a data migration.
 
     ``source`` is a label without secrets; ``source`` and ``options`` identify runs of the same
-    data. ``documents`` are counts of source documents by collection, ``fates`` counts by result:
+    data. ``documents`` are counts of source documents by collection, ``results`` counts by result:
     "used", "left_behind" or "bad". ``done`` is the number of finished items of ``total``;
     ``counts`` are items by outcome. ``resumed`` counts resumptions. ``problems`` holds only the
     first ones. ``seconds`` is the working time of all processes. ``undo_runs`` are runs that undid
@@ -107,7 +107,7 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     incomplete_accepted: bool = False
     verification: RunCheck | None = None
     names_taken: int = 0
-    fates: dict[str, int] = msgspec.field(default_factory=dict)
+    results: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def lacks_input(self) -> bool:

@@ -44,7 +44,7 @@ _NAME_CHARACTERS = 94
 
 _VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d{1,9})[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
-#: Why a document that no item uses is left behind, by its fate in the stage.
+#: Why a document that no item uses is left behind, by its cause in the stage.
 REASONS = {
     "episode": "episodes",
     "unlisted": "facts dropped by their shards",
@@ -58,7 +58,7 @@ REASONS = {
     "duplicate": "duplicate ID",
     "unknown": "unknown memory type",
 }
-#: Fates of unusable documents.
+#: Causes of unusable documents.
 BAD = ("unreadable", "bad", "duplicate", "unknown")
 
 
@@ -661,26 +661,26 @@ def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
 # -- the rest ------------------------------------------------------------------------------------
 
 
-def leftover(fate: str, staged: V1StagedDocument) -> V1Item:
+def leftover(cause: str, staged: V1StagedDocument) -> V1Item:
     """Return the item of a document that no other item uses."""
     notes = list(staged.notes)
-    if fate in BAD:
-        notes += _bad_notes(fate, staged)
+    if cause in BAD:
+        notes += _bad_notes(cause, staged)
     return V1Item(
-        kind="episode" if fate == "episode" else "leftover",
+        kind="episode" if cause == "episode" else "leftover",
         agent_id=staged.document.agent_id if staged.document else "",
         sources=(Source(staged).ref,),
-        outcome=Outcome.BAD if fate in BAD else Outcome.LEFT_BEHIND,
-        reason=REASONS[fate],
+        outcome=Outcome.BAD if cause in BAD else Outcome.LEFT_BEHIND,
+        reason=REASONS[cause],
         problems=tuple(problems_of(staged, notes)),
     )
 
 
-def _bad_notes(fate: str, staged: V1StagedDocument) -> Iterator[Note]:
+def _bad_notes(cause: str, staged: V1StagedDocument) -> Iterator[Note]:
     document = staged.document
-    if fate == "duplicate":
+    if cause == "duplicate":
         yield Kind.DUPLICATE_ID, f"{staged.collection} has another document with this ID"
-    elif fate == "unknown":
+    elif cause == "unknown":
         kind = _memory(staged).memory_type
         yield Kind.UNKNOWN_TYPE, f"memory_type is {kind!r}" if kind else "memory_type is missing"
     elif document is not None and not any(kind is Kind.NO_OWNER for kind, _ in staged.notes):

@@ -104,7 +104,7 @@ def make_plan(
         target=info.location,
         items=about.item_total,
         documents=about.totals,
-        fates=about.fates,
+        results=about.results,
         not_asked={name: count for name, count in about.not_asked.items() if count},
         rows=rows,
         left_behind=dict(sums.left_behind.most_common()),

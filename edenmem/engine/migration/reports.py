@@ -88,7 +88,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
         target: Location of the store.
         items: Number of items. An item can use several documents, a document several items.
         documents: Numbers of v1 documents by collection.
-        fates: The same documents by result: "used", "left_behind" or "bad".
+        results: The same documents by result: "used", "left_behind" or "bad".
         not_asked: Documents of agents outside the selection, by collection.
         rows: The items by agent and shard.
         left_behind: Numbers of items left behind, by reason.
@@ -112,7 +112,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     items: int
     documents: dict[str, int]
-    fates: dict[str, int] = msgspec.field(default_factory=dict)
+    results: dict[str, int] = msgspec.field(default_factory=dict)
     not_asked: dict[str, int] = msgspec.field(default_factory=dict)
     rows: tuple[PlanRow, ...] = ()
     left_behind: dict[str, int] = msgspec.field(default_factory=dict)

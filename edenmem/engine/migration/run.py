@@ -157,7 +157,7 @@ class V1Runner:
             counts={},
             problems=(),
             total=about.item_total,
-            fates=about.fates,
+            results=about.results,
             error="",
             incomplete=about.incomplete,
             incomplete_accepted=self._options.accept_incomplete,

@@ -73,7 +73,7 @@ class PlanNote(msgspec.Struct, frozen=True, kw_only=True):
         unknown_fields: ``collection.field`` → number of documents with this unknown field.
         agents: IDs of the selected agents with documents.
         item_total: Number of items.
-        fates: Number of documents that are "used", "left_behind" or "bad".
+        results: Number of documents that are "used", "left_behind" or "bad".
     """
 
     location: str
@@ -85,7 +85,7 @@ class PlanNote(msgspec.Struct, frozen=True, kw_only=True):
     unknown_fields: dict[str, int]
     agents: tuple[str, ...]
     item_total: int
-    fates: dict[str, int]
+    results: dict[str, int]
 
 
 def open_plan(
@@ -151,16 +151,16 @@ def _complete(
         stage.add_targets(rows_of(_build(ItemBuilder(stage, options, agent, use))))
     for agent in ("", *agents):
         stage.add_problems(
-            msgspec.structs.replace(conversion.leftover(fate, staged), agent_id=agent)
-            for fate, staged in stage.noted_leftovers(agent)
+            msgspec.structs.replace(conversion.leftover(cause, staged), agent_id=agent)
+            for cause, staged in stage.noted_leftovers(agent)
         )
-    fates = {
-        fate: (reason, "bad" if fate in conversion.BAD else "left_behind")
-        for fate, reason in conversion.REASONS.items()
-        if not (fate == "episode" and options.episodes == "keep")
-        and not (fate == "absorbed" and options.provenance)
+    causes = {
+        cause: (reason, "bad" if cause in conversion.BAD else "left_behind")
+        for cause, reason in conversion.REASONS.items()
+        if not (cause == "episode" and options.episodes == "keep")
+        and not (cause == "absorbed" and options.provenance)
     }
-    stage.add_leftovers(fates, options.agents)
+    stage.add_leftovers(causes, options.agents)
     for number in stage.leftover_numbers():
         use(number, used=False)
     counts = stage.outcomes()
@@ -176,7 +176,7 @@ def _complete(
         unknown_fields=stage.unknown_fields(),
         agents=agents,
         item_total=sum(counts.values()),
-        fates={"used": counted[2], "left_behind": counted[1] - bad, "bad": bad},
+        results={"used": counted[2], "left_behind": counted[1] - bad, "bad": bad},
     )
     stage.complete(msgspec.msgpack.encode(note))
 

@@ -159,7 +159,7 @@ class _Check:
             run_id=self._run.id,
             superseded_by=None if successor is None else successor.id,
             documents=sum(about.totals.values()),
-            seen=sum(about.fates.values()),
+            seen=sum(about.results.values()),
             counts={str(each): counts[each] for each in order if counts[each]},
             changed=self._changed,
             taken_back=counts[_TAKEN_BACK],

@@ -133,7 +133,7 @@ class ListedPlan(StagedPlan):
             unknown_fields={},
             agents=tuple(person.id for person in people),
             item_total=len(self.listed),
-            fates={"used": sum(totals.values())},
+            results={"used": sum(totals.values())},
         )
         stage.complete(msgspec.msgpack.encode(note))
         super().__init__(stage)

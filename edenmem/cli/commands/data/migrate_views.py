@@ -58,7 +58,7 @@ _PLANNED = _OUTCOMES | {
 }
 
 #: Result of a document → label.
-_FATES = {"used": "used", "left_behind": "left behind", "bad": "bad"}
+_RESULTS = {"used": "used", "left_behind": "left behind", "bad": "bad"}
 
 #: Kind of difference → label.
 _DIFFERENCES = {
@@ -158,7 +158,7 @@ def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             ("from", plan.source),
             ("into", plan.target),
             ("holds", ", ".join(f"{n:,} {name}" for name, n in plan.documents.items())),
-            ("documents", _format_total(plan.fates, _FATES)),
+            ("documents", _format_total(plan.results, _RESULTS)),
             *_incomplete(plan.incomplete),
             ("not selected", ", ".join(f"{n:,} {name}" for name, n in plan.not_asked.items())),
             ("resumes", plan.resumes),
@@ -281,7 +281,7 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
         ("verified", describe_check(run)),
         ("from", run.source),
         ("holds", ", ".join(f"{n:,} {name}" for name, n in run.documents.items())),
-        ("documents", _format_total(run.fates, _FATES)),
+        ("documents", _format_total(run.results, _RESULTS)),
         ("items", f"{run.done:,} of {run.total:,}"),
         ("outcome", format_counts(run.counts, _OUTCOMES)),
         ("not added", f"{run.names_taken:,}: the username is taken" if run.names_taken else None),

@@ -326,7 +326,7 @@ class V1Queries:
     def list_absorbed_scopes(self, agent_id: str) -> list[str]:
         """Return the scopes with absorbed memories."""
         query = (
-            "SELECT DISTINCT scope FROM leftovers WHERE agent = ? AND fate = 'absorbed' ORDER BY 1"
+            "SELECT DISTINCT scope FROM leftovers WHERE agent = ? AND cause = 'absorbed' ORDER BY 1"
         )
         return [row[0] for row in self._db.execute(query, (agent_id,))]
 
@@ -345,7 +345,7 @@ class V1Queries:
         """Return the absorbed memories of one scope."""
         return self._documents(
             "JOIN leftovers l ON l.number = d.number"
-            " WHERE l.agent = ? AND l.fate = 'absorbed' AND l.scope = ? ORDER BY l.id, d.number",
+            " WHERE l.agent = ? AND l.cause = 'absorbed' AND l.scope = ? ORDER BY l.id, d.number",
             agent_id,
             scope,
         )
@@ -362,22 +362,22 @@ class V1Queries:
         return self._documents(f"{query} ORDER BY d.id", agent_id, MEMORIES)
 
     def noted_leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
-        """Yield the documents without another item that have notes or are unusable, with a fate.
+        """Yield the documents without another item that have notes or are unusable, with a cause.
 
-        Fates of unusable documents: "unreadable", "duplicate", "bad", "unknown"; of episodes
+        Causes of unusable documents: "unreadable", "duplicate", "bad", "unknown"; of episodes
         "episode"; of facts "unlisted" (in no shard's list) and "shardless" (the shard has no
         document); of directives and suggestions "absorbed", "shared", "refused" (only in a list
         that may not have them) and "orphan" (the owner has no document).
         """
         return self._leftovers(
-            "l.agent = ? AND (b.notes IS NOT NULL OR d.bad OR l.fate = 'unknown')"
+            "l.agent = ? AND (b.notes IS NOT NULL OR d.bad OR l.cause = 'unknown')"
             " ORDER BY l.collection, l.id, l.number",
             agent_id,
         )
 
     def _leftovers(self, where: str, *values: Any) -> Iterator[tuple[str, V1StagedDocument]]:
         query = f"JOIN leftovers l ON l.number = d.number WHERE {where}"
-        return ((fate, staged) for (fate,), staged in self._rows("l.fate", query, *values))
+        return ((cause, staged) for (cause,), staged in self._rows("l.cause", query, *values))
 
     def _documents(self, query: str, *values: Any) -> Iterator[V1StagedDocument]:
         return (staged for _, staged in self._rows("1", query, *values))
@@ -443,18 +443,18 @@ class V1Queries:
             ),
         )
 
-    def add_leftovers(self, fates: Mapping[str, tuple[str, str]], agents: Sequence[str]) -> None:
-        """Add a row for each document without another item, by its fate: reason and outcome."""
+    def add_leftovers(self, causes: Mapping[str, tuple[str, str]], agents: Sequence[str]) -> None:
+        """Add a row for each document without another item, by its cause: reason and outcome."""
         wanted = msgspec.json.encode(["", *agents]).decode()
         self._db.execute("BEGIN")
-        for fate, (reason, outcome) in fates.items():
+        for cause, (reason, outcome) in causes.items():
             self._db.execute(
                 "INSERT INTO targets (agent, kind, outcome, reason, document)"
-                " SELECT agent, CASE fate WHEN 'episode' THEN fate ELSE 'leftover' END, ?1, ?2,"
-                " number FROM leftovers WHERE fate = ?3"
+                " SELECT agent, CASE cause WHEN 'episode' THEN cause ELSE 'leftover' END, ?1, ?2,"
+                " number FROM leftovers WHERE cause = ?3"
                 " AND (?4 OR agent IN (SELECT value FROM json_each(?5)))"
                 " ORDER BY agent, collection, id, number",
-                (outcome, reason, fate, not agents, wanted),
+                (outcome, reason, cause, not agents, wanted),
             )
         self._db.execute("COMMIT")
         self._db.executescript(
@@ -471,7 +471,7 @@ class V1Queries:
     def items(self, outcome: str = "") -> Iterator[V1Item | tuple[str, V1StagedDocument]]:
         """Return all items, or those with an outcome in an empty store.
 
-        A document without another item comes with its fate.
+        A document without another item comes with its cause.
         """
         query = "SELECT document, item FROM targets WHERE ? IN ('', outcome) ORDER BY no"
         for document, item in self._db.execute(query, (outcome,)):

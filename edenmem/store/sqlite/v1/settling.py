@@ -106,7 +106,7 @@ CREATE TABLE leftovers AS
     SELECT number, agent, collection, id,
         CASE WHEN bad = 2 THEN 'duplicate'
             WHEN number IN (SELECT number FROM bodies WHERE body IS NULL) THEN 'unreadable'
-            ELSE 'bad' END AS fate, '' AS scope
+            ELSE 'bad' END AS cause, '' AS scope
     FROM documents WHERE bad
     UNION ALL
     SELECT number, agent, collection, id, 'episode', '' FROM documents
@@ -134,7 +134,7 @@ CREATE TABLE leftovers AS
     END
     WHERE d.collection = 'memory_sessions' AND NOT d.bad AND d.kind <> 'episode'
         AND NOT EXISTS (SELECT 1 FROM uses WHERE uses.memory = d.number);
-CREATE INDEX leftovers_in_order ON leftovers (agent, fate, scope, id);
+CREATE INDEX leftovers_in_order ON leftovers (agent, cause, scope, id);
 CREATE INDEX leftovers_by_number ON leftovers (number);
 ANALYZE;
 """
