@@ -61,9 +61,9 @@ CREATE TABLE notes (complete INTEGER NOT NULL, note BLOB NOT NULL) STRICT;
 """
 
 #: The page cache, also the size of a sort in memory.
-_CACHE_KIB = 24 * 1024
+_CACHE_KIB = 4 * 1024
 #: Limit of all SQLite caches in this process while the staging area is open.
-_HEAP_BYTES = 32 * 1024 * 1024
+_HEAP_BYTES = 16 * 1024 * 1024
 #: Documents in one write: by number and by bytes.
 _BATCH = 2000
 _BATCH_BYTES = 8 * 1024 * 1024
