@@ -14,10 +14,11 @@ from edenmem.engine.migration.items import (
     TYPES,
     Key,
     digest_of,
+    digest_of_fields,
     digest_of_text,
     key_of,
     key_of_item,
-    origin_digest,
+    origin_of,
     text_of,
 )
 from edenmem.engine.migration.source import StagedPlan
@@ -182,13 +183,16 @@ def load_written(
 
 def _written_by(entry: AuditEntry, run_id: str) -> Written | None:
     """Return the document that an entry added; None if the entry contradicts itself."""
-    if entry.undoes or entry.action != WRITES.get(entry.target_type):
+    kind, after, scope = entry.target_type, entry.after, entry.scope
+    if entry.undoes or after is None or scope is None or entry.action != WRITES.get(kind):
         return None
-    state = read_after(entry)
-    if not isinstance(state, Memory) or not _is_about(entry, state):
+    version = after.get("version")
+    said = (entry.target_id, entry.agent_id)
+    if said != (after.get("id"), scope.agent_id) or type(version) is not int:
         return None
-    origin = origin_digest(entry.reason)
-    return Written(*key_of(state), digest_of(state), state.version, origin, run_id)
+    key = entry.target_id if kind in ("fact", "reflection") else scope.key
+    own = digest_of_fields(_MODELS[kind], after)
+    return Written(kind, key, scope.key, own, version, origin_of(entry.reason), run_id)
 
 
 def contradicts(entry: AuditEntry, run_ids: Collection[str]) -> bool:

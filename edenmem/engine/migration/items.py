@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
@@ -29,6 +29,7 @@ SWITCH = "agent"
 
 #: Maximum number of sources named in an audit entry; more are counted.
 _NAMED_SOURCES = 20
+_encode = msgspec.json.Encoder().encode
 #: Number of leading digits of an ID that encode its time.
 _TIME = 8
 
@@ -120,15 +121,29 @@ def differing(
 
 
 @cache
-def _values_of(kind: type) -> Callable[[Any], Any]:
-    names: Sequence[str] = kind.__struct_fields__  # type: ignore[attr-defined]
+def _compared(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """Return the compared fields of a model with their defaults."""
     without = _LOOSE[kind] | UNCOMPARED[kind]
-    return attrgetter(*(name for name in names if name not in without))
+    return {
+        each.name: {} if each.default_factory is dict else None if each.required else each.default
+        for each in msgspec.structs.fields(kind)
+        if each.name not in without
+    }
+
+
+@cache
+def _values_of(kind: type[msgspec.Struct]) -> Callable[[Any], Any]:
+    return attrgetter(*_compared(kind))
 
 
 def digest_of(model: Memory) -> int:
     """Return the digest of a document's compared fields."""
-    return digest(msgspec.json.encode(_values_of(type(model))(model)))
+    return digest(_encode(_values_of(model.__class__)(model)))
+
+
+def digest_of_fields(kind: type[msgspec.Struct], fields: Mapping[str, Any]) -> int:
+    """Return the digest of a document in the log, which omits empty fields."""
+    return digest(_encode([fields.get(name, own) for name, own in _compared(kind).items()]))
 
 
 def digest(raw: bytes) -> int:
@@ -169,9 +184,9 @@ def reason_of(item: V1Item) -> str:
     return "; ".join(filter(None, (origin, item.reason, item.extra)))
 
 
-def origin_digest(reason: str) -> int:
-    """Return the digest of the documents that a reason begins with."""
-    return digest_of_text(reason.partition(";")[0])
+def origin_of(reason: str) -> str:
+    """Return the beginning of a reason, which names the documents."""
+    return reason.partition(";")[0]
 
 
 def format_sources(sources: Sequence[V1Ref]) -> str:

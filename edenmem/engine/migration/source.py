@@ -19,7 +19,7 @@ from edenmem.engine.migration.items import (
     digest_of,
     digest_of_text,
     format_sources,
-    origin_digest,
+    origin_of,
     text_of,
 )
 from edenmem.engine.scopes.references import MIN_PREFIX
@@ -218,7 +218,7 @@ def rows_of(items: Iterable[V1Item]) -> Iterator[TargetRow]:
         # No log entry has the origin of a text with older ones.
         origin = f"older texts {origin}" if item.earlier else origin
         text = digest_of_text(text_of(memory))
-        digests = (digest_of(memory), origin_digest(origin), text)
+        digests = (digest_of(memory), origin_of(origin), text)
         yield TargetRow(*about, type, key, scope, *digests)
 
 

@@ -55,8 +55,8 @@ _REFERENCES = {
 class TargetRow(NamedTuple):
     """An item with the type, key, scope and digest of its target.
 
-    ``origin`` is the digest of its documents, ``text`` that of the target's text, ``outcome`` that
-    of an empty store.
+    ``origin`` names its documents, ``text`` is the digest of the target's text, ``outcome`` that of
+    an empty store.
     """
 
     item: V1Item
@@ -69,7 +69,7 @@ class TargetRow(NamedTuple):
     key: str | None = None
     scope: str | None = None
     digest: int | None = None
-    origin: int | None = None
+    origin: str | None = None
     text: int | None = None
 
 
@@ -97,9 +97,10 @@ class Written(NamedTuple):
 
     type: str
     key: str
+    scope: str
     digest: int
     version: int
-    origin: int
+    origin: str
     run_id: str
 
 
@@ -109,7 +110,7 @@ TARGETS = """
 CREATE TABLE targets (
     no INTEGER PRIMARY KEY, agent TEXT NOT NULL, shard TEXT, kind TEXT NOT NULL,
     outcome TEXT NOT NULL, reason TEXT NOT NULL, type TEXT, key TEXT, scope TEXT, digest INTEGER,
-    origin INTEGER, text INTEGER, waits INTEGER, document INTEGER, item BLOB
+    origin TEXT, text INTEGER, waits INTEGER, document INTEGER, item BLOB
 ) STRICT;
 CREATE TABLE origins (type TEXT NOT NULL, collection TEXT NOT NULL, id TEXT NOT NULL) STRICT;
 CREATE TABLE problems (
@@ -128,8 +129,8 @@ CREATE TEMP TABLE found (
 _LOG = """
 DROP TABLE IF EXISTS temp.written;
 CREATE TEMP TABLE written (
-    type TEXT NOT NULL, key TEXT NOT NULL, digest INTEGER NOT NULL, version INTEGER NOT NULL,
-    origin INTEGER NOT NULL, run TEXT NOT NULL
+    type TEXT NOT NULL, key TEXT NOT NULL, scope TEXT NOT NULL, digest INTEGER NOT NULL,
+    version INTEGER NOT NULL, origin TEXT NOT NULL, run TEXT NOT NULL
 ) STRICT;
 """
 OUTCOMES = """
@@ -510,7 +511,7 @@ class V1Queries:
         with self._translate_errors():
             self._db.executescript(_LOG)
             self._db.execute("BEGIN")
-            self._db.executemany("INSERT INTO temp.written VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT INTO temp.written VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             self._db.execute("COMMIT")
             self._db.execute("CREATE INDEX temp.written_by_key ON written (type, key)")
 
@@ -539,10 +540,11 @@ class V1Queries:
         return self._pages(
             "NOT EXISTS (SELECT 1 FROM found f"
             " JOIN written w ON w.type = f.type AND w.key = f.key AND w.digest = f.digest"
-            " AND w.version = f.version WHERE f.type = t.type AND f.key = t.key"
-            " AND f.digest = t.digest AND w.origin = t.origin AND (f.type <> 'consolidation'"
-            " OR EXISTS (SELECT 1 FROM found h WHERE h.type = 'history' AND h.key = f.key"
-            " AND h.version = f.version AND h.digest = f.at)))"
+            " AND w.version = f.version AND w.scope = f.scope WHERE f.type = t.type"
+            " AND f.key = t.key AND f.digest = t.digest AND w.origin = t.origin"
+            " AND (f.type <> 'consolidation' OR EXISTS (SELECT 1 FROM found h"
+            " WHERE h.type = 'history' AND h.key = f.key AND h.version = f.version"
+            " AND h.digest = f.at)))"
         )
 
     def _pages(self, condition: str, size: int = _PAGE) -> Iterator[list[tuple[int, V1Item]]]:
