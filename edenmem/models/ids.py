@@ -38,11 +38,9 @@ def derived_id(*parts: str) -> str:
     """Return the same ID for the same parts, so that repeated work creates no duplicates."""
     import hashlib  # loads OpenSSL, which most commands do without
 
-    digest = hashlib.sha256()
-    for part in parts:
-        raw = part.encode("utf-8", "surrogatepass")
-        digest.update(len(raw).to_bytes(8, "big") + raw)
-    return digest.hexdigest()[:24]
+    raw = [part.encode("utf-8", "surrogatepass") for part in parts]
+    framed = b"".join([len(each).to_bytes(8, "big") + each for each in raw])
+    return hashlib.sha256(framed).hexdigest()[:24]
 
 
 def is_id(text: str) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from edenmem.engine.migration.items import fact_id, target_id
 from edenmem.memory.v1_text import has_lists, split_off_text
 from edenmem.models.ids import derived_id, is_id
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
     SHARDS,
@@ -531,14 +531,15 @@ def _related_users(memories: Sequence[V1Memory]) -> tuple[str, ...]:
 def facts(builder: ItemBuilder) -> Iterator[V1Item]:
     """Yield the facts listed by shards, each text once per scope."""
     rows = builder.stage.facts(builder.agent_id)
-    for (key, content), group in groupby(rows, key=lambda row: (row[0], _content(row[2]))):
+    for (key, hash), group in groupby(rows, key=lambda row: row[0][:2]):
         equal = list(group)
+        content = _content(equal[0][1])
         sources = []
-        for _, times, staged in equal:
+        for (*_, times), staged in equal:
             notes = _notes(staged, content, builder.options.fact_words, times=times)
             sources.append(Source(staged, *notes, *_wrong_type(staged, "fact", "facts")))
-        memories = [_memory(staged) for *_, staged in equal]
-        hash, scope = content_hash(content), builder.scope(key)
+        memories = [_memory(staged) for _, staged in equal]
+        scope = builder.scope(key)
         fact = None
         if content:
             fact = Fact(

@@ -142,10 +142,10 @@ def _damage(document: V1Document | V1Account | None, notes: Notes) -> V1DamageKi
 def _extra(collection: str, raw: Raw, notes: Notes, *more: str) -> str:
     """Return unknown fields, fields to keep, and other entries than IDs in lists of memories."""
     left = {name: found for name, found in notes.left.items() if name in _LISTS}
-    names = raw.keys() - _KNOWN[collection]
-    if not names and not more and not left:
+    if not more and not left and _KNOWN[collection].issuperset(raw):
         return ""
-    chosen = {name: raw[name] for name in sorted({*names, *more})} | left
+    names = {*(raw.keys() - _KNOWN[collection]), *more}
+    chosen = {name: raw[name] for name in sorted(names)} | left
     options = json_util.RELAXED_JSON_OPTIONS
     text = json_util.dumps(chosen, json_options=options, ensure_ascii=False)
     return values.readable(text, "an unknown field", notes)

@@ -107,6 +107,8 @@ def identifiers(value: Any, field: str, notes: Notes, *, other: str = "") -> tup
     if value is None:
         return ()
     if isinstance(value, list):
+        if all(type(item) is ObjectId for item in value):
+            return tuple(map(str, value))
         items = value
     elif isinstance(value, Mapping) and "$oid" not in value:
         notes.add(Kind.WRONG_SHAPE, f"{field} is a dict, not a list")
@@ -148,7 +150,7 @@ def _entries(item: Any, field: str, notes: Notes, other: str) -> list[str]:
 def message_ids(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
     """Return a list of message IDs, without invalid ones."""
     found = identifiers(value, field, notes)
-    if all(map(is_id, found)):
+    if not notes.found or all(map(is_id, found)):
         return found
     for each in found:
         if not is_id(each):
@@ -202,9 +204,11 @@ def readable(value: str, field: str, notes: Notes) -> str:
 
 def moment(value: Any, field: str, notes: Notes) -> datetime | None:
     """Return an aware time in UTC; None if missing or unreadable."""
+    if type(value) is datetime and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)  # BSON has whole milliseconds
     if value is None or value == "":
         return None
-    found = value if type(value) is datetime else _parse(value)
+    found = value if isinstance(value, datetime) else _parse(value)
     try:
         utc = None if found is None else as_utc(found)
     except ValueError:  # its zone moves it out of the supported years

@@ -281,15 +281,14 @@ class V1Queries:
         ):
             yield row[0]
 
-    def facts(self, agent_id: str) -> Iterator[tuple[str, int, V1StagedDocument]]:
-        """Yield facts in use by scope and text, oldest first: scope, number of lists, memory."""
-        for (scope, times), staged in self._rows(
-            "u.scope, u.times",
+    def facts(self, agent_id: str) -> Iterator[tuple[tuple[str, str, int], V1StagedDocument]]:
+        """Yield facts in use by scope and hash, oldest first: scope, hash, times listed; memory."""
+        return self._rows(
+            "u.scope, u.text, u.times",
             "JOIN uses u ON u.memory = d.number WHERE u.agent = ? AND u.role = 'fact'"
             " ORDER BY u.scope, u.text, u.at, u.id",
             agent_id,
-        ):
-            yield scope, times, staged
+        )
 
     def pending_scopes(self, agent_id: str) -> list[tuple[str, list[int]]]:
         """Return scopes with the documents of their lists."""

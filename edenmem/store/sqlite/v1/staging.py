@@ -61,7 +61,7 @@ CREATE TABLE notes (complete INTEGER NOT NULL, note BLOB NOT NULL) STRICT;
 """
 
 #: The page cache, also the size of a sort in memory.
-_CACHE_KIB = 4 * 1024
+_CACHE_KIB = 8 * 1024
 #: Limit of all SQLite caches in this process while the staging area is open.
 _HEAP_BYTES = 16 * 1024 * 1024
 #: Documents in one write: by number and by bytes.
