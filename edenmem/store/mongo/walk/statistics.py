@@ -130,7 +130,7 @@ def _group(
 ) -> Iterator[Document]:
     """Yield sums by kind of scope, and by day from ``since``; "" for earlier ones."""
     dated: dict[str, Any] = {"$ifNull": ["$said_at", "$formed_at"]}
-    is_dated = {"$and": [{"$eq": [{"$type": dated}, "date"]}, {"$gte": [dated, since]}]}
+    is_dated = {"$and": [{"$gte": [dated, since]}, {"$eq": [{"$type": dated}, "date"]}]}
     key = {"kind": "$scope", "day": {"$cond": [is_dated, day_of(dated), ""]}}
     group = {"_id": key, "count": {"$sum": 1}, **sums}
     return collection.aggregate([{"$match": match}, {"$group": group}])
