@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 
 import msgspec
@@ -227,26 +228,29 @@ class Searcher:
         plan, clock = asked.plan, asked.clock
         if plan.semantic and vectors is None:
             vectors = await self._embed(asked.texts, clock)
-        with clock.stage("lists"):
-            found = await in_thread(self._candidates, asked, vectors or ())
-        notices += found.notices
-        if plan.semantic:
-            notices += await in_thread(self._explain_missing_vectors, asked, found)
-        with clock.stage("fusion"):
-            pools = [fuse(plan, lists, asked.rules) for lists in found.lists]
-        irrelevant = any(cut.stage == MIN_SCORE for pool in pools for cut in pool.cuts)
-        pools, facts = await self._stages.run(
-            plan,
-            pools,
-            asked.texts,
-            asked.filter.scopes,
-            model=asked.model,
-            top_k=asked.top_k,
-            with_vectors=with_vectors,
-            unconfirmed=found.unconfirmed,
-            known=found.facts,
-            watch=clock,
-        )
+        # One read transaction, unless a reranker is asked in between.
+        is_one = asked.ability.kind == "embedded" and Stage.RERANK not in plan.stages
+        with self._store.database.snapshot() if is_one else nullcontext():
+            with clock.stage("lists"):
+                found = await in_thread(self._candidates, asked, vectors or ())
+            notices += found.notices
+            if plan.semantic:
+                notices += await in_thread(self._explain_missing_vectors, asked, found)
+            with clock.stage("fusion"):
+                pools = [fuse(plan, lists, asked.rules) for lists in found.lists]
+            irrelevant = any(cut.stage == MIN_SCORE for pool in pools for cut in pool.cuts)
+            pools, facts = await self._stages.run(
+                plan,
+                pools,
+                asked.texts,
+                asked.filter.scopes,
+                model=asked.model,
+                top_k=asked.top_k,
+                with_vectors=with_vectors,
+                unconfirmed=found.unconfirmed,
+                known=found.facts,
+                watch=clock,
+            )
         joined = join(pools)
         if track and joined.hits:
             with clock.stage("track"):
