@@ -6,8 +6,8 @@ of each hit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,30 +17,32 @@ import msgspec
 Explanation = dict[str, dict[str, Any]]
 
 
-class ScoredFact(msgspec.Struct, frozen=True, kw_only=True):
+class ScoredFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A fact with the score of the last stage that it passed, in [0, 1].
 
-    ``fused`` returns the figures of the lists and of fusion, on demand: most facts are cut, and
-    their figures are rarely asked for. ``later`` are the figures of the stages after fusion.
+    ``fused`` returns the figures of the lists and of fusion for an ID, on demand: most facts are
+    cut, and their figures are rarely asked for. ``later`` are the figures of the stages after
+    fusion.
     """
 
     fact_id: str
     score: float
-    fused: Callable[[], Explanation] = dict
-    later: Explanation = msgspec.field(default_factory=dict)
+    fused: Callable[[str], Explanation] = lambda fact_id: {}
+    later: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
     @property
     def explain(self) -> Explanation:
         """Return the figures of all stages."""
-        return {**self.fused(), **self.later}
+        return {**self.fused(self.fact_id), **self.later}
 
 
-class Cut(msgspec.Struct, frozen=True):
-    """A fact that was dropped by ``stage``, and why: a text, or a function that returns it."""
+class Cut(msgspec.Struct, frozen=True, gc=False):
+    """A fact that was dropped by ``stage``, and why: a text, or a function of rank and hit."""
 
     hit: ScoredFact
     stage: str
-    reason: str | Callable[[], str]
+    reason: str | Callable[[int, ScoredFact], str]
+    rank: int = 0
 
     @property
     def fact_id(self) -> str:
@@ -50,7 +52,7 @@ class Cut(msgspec.Struct, frozen=True):
     @property
     def why(self) -> str:
         """Return why the fact was dropped."""
-        return self.reason if isinstance(self.reason, str) else self.reason()
+        return self.reason if isinstance(self.reason, str) else self.reason(self.rank, self.hit)
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,10 +100,7 @@ def top(pool: Pool, *, top_k: int) -> Pool:
 
 def head(pool: Pool, size: int, stage: str, why: Callable[[int, ScoredFact], str]) -> Pool:
     """Keep the first hits; cut the rest, each for a reason that is given its rank."""
-    late = (
-        Cut(hit, stage, partial(why, rank, hit))
-        for rank, hit in enumerate(pool.hits[size:], size + 1)
-    )
+    late = (Cut(hit, stage, why, rank) for rank, hit in enumerate(pool.hits[size:], size + 1))
     return Pool(hits=pool.hits[:size], cuts=(*pool.cuts, *late))
 
 

@@ -13,7 +13,17 @@ from edenmem.errors import UsageError
 from edenmem.invalid import nearest_word
 from edenmem.models.embeddings import Scale, scale_of
 from edenmem.models.search import ListName, Lists
-from edenmem.search.fusion import Entered, Entries, Floors, Weights, best_first, enter, rrf, weigh
+from edenmem.search.fusion import (
+    Entered,
+    Entries,
+    Floors,
+    Scores,
+    Weights,
+    best_first,
+    enter,
+    rrf,
+    weigh,
+)
 from edenmem.search.ranking import Cut, Explanation, Pool, ScoredFact
 from edenmem.settings.schema import SearchSettings
 
@@ -183,13 +193,15 @@ def fuse(recipe: Recipe, lists: Lists, rules: Rules) -> Pool:
     )
     hits: list[ScoredFact] = []
     cuts: list[Cut] = []
+    ranks: dict[str, int] = {}
+    fused = partial(_explain, recipe, rules, entered, scores, ranks)
+    below_floors = partial(_below_floors, entered, rules)
     for fact_id in best_first(scores):
-        score = scores[fact_id]
-        fused = partial(_explain, recipe, rules, entered, fact_id, score, len(hits) + 1)
+        score, ranks[fact_id] = scores[fact_id], len(hits) + 1
         hit = ScoredFact(fact_id=fact_id, score=score, fused=fused)
         if fact_id not in admitted:
             below = next(name for name, of in entered.items() if fact_id in of.places)
-            cuts.append(Cut(hit, below, partial(_below_floors, entered, rules, fact_id)))
+            cuts.append(Cut(hit, below, below_floors))
         elif score < rules.min_score:
             why = f"score {score:.3f} is below the minimum {rules.min_score:g}"
             cuts.append(Cut(hit, MIN_SCORE, why))
@@ -210,24 +222,30 @@ def _raw(rules: Rules, score: float) -> float:
     return 2 * score / rules.rrf_k
 
 
-def _below_floors(entered: Entered, rules: Rules, fact_id: str) -> str:
+def _below_floors(entered: Entered, rules: Rules, rank: int, hit: ScoredFact) -> str:
     return "; ".join(
-        f"{name} score {of.scores[fact_id]:.3f} is below the threshold {rules.floors[name]:g}"
+        f"{name} score {of.scores[hit.fact_id]:.3f} is below the threshold {rules.floors[name]:g}"
         for name, of in entered.items()
-        if fact_id in of.places
+        if hit.fact_id in of.places
     )
 
 
 def _explain(
-    recipe: Recipe, rules: Rules, entered: Entered, fact_id: str, score: float, rank: int
+    recipe: Recipe,
+    rules: Rules,
+    entered: Entered,
+    scores: Scores,
+    ranks: Mapping[str, int],
+    fact_id: str,
 ) -> Explanation:
     """Return the figures of the lists and of the fusion for one fact."""
+    score = scores[fact_id]
     own = {name: of for name, of in entered.items() if fact_id in of.scores}
     said: Explanation = {
         name: _explain_entry(of, fact_id, rules.floors.get(name)) for name, of in own.items()
     }
     figures: dict[str, Any] = {
-        "rank": rank,
+        "rank": ranks[fact_id],
         "recipe": recipe.base,
         "score": score,
         "threshold": rules.min_score or None,

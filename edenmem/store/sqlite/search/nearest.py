@@ -436,7 +436,9 @@ class Nearest:
             others = np.array(sorted(set(facts).difference(found)), np.int64)
             query = self._queries[vector : vector + 1]
             if self._kept:
-                more, exact = self._score_kept(np.isin(self._facts, others), query)
+                more, exact = self._score_kept(
+                    np.isin(self._facts, others, assume_unique=True), query
+                )
             else:
                 others = others[np.isin(others, self._facts, assume_unique=True)]
                 more, exact = self._scorer.score(others, query)
