@@ -163,8 +163,8 @@ def among(block: Block, only: Numbers) -> Block:
 OVERSAMPLING = 4
 FEWEST_EXACT = 400
 
-#: Estimated with all bits of the query: this many times the number to compare, and at least this
-#: share (one in so many).
+#: Estimated with all bits of the query: this many times the number to compare, and at least one
+#: code in ``_SHARE``.
 _REFINED = 4
 _SHARE = 8
 
