@@ -290,9 +290,12 @@ class Invocation:
         ``llm`` includes the language model, ``reranker`` the one of searches; ``asking`` is called
         with the task of each request. The models are closed afterwards; the store stays open.
         """
-        self._start_log()
-
         import asyncio
+
+        from edenmem.cli.app.logs import start_logging
+
+        self._has_log = True
+        start_logging(self.verbosity, is_json=self.log_format is LogFormat.JSON)
 
         async def main() -> T:
             models = self.service.with_models(llm=llm, reranker=reranker, asking=asking)
@@ -310,12 +313,6 @@ class Invocation:
             return work(service)
 
         return self.serve(run)
-
-    def _start_log(self) -> None:
-        from edenmem.cli.app.logs import start_logging
-
-        self._has_log = True
-        start_logging(self.verbosity, is_json=self.log_format is LogFormat.JSON)
 
     def end_log(self) -> None:
         """Remove the log handler if one was added."""

@@ -54,7 +54,9 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
                 *(scope for scope in self.writes_facts if scope.user_id is None),
                 *(of_user[writer] for writer in writers if writer in of_user),
             ),
-            writes_reflections=_without_other_accounts(self.writes_reflections, writers[0]),
+            writes_reflections=tuple(
+                scope for scope in self.writes_reflections if scope.user_id in (None, writers[0])
+            ),
         )
 
 
@@ -206,11 +208,6 @@ def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[s
     if missing:
         known.update(store.host.users_by_ids(missing))
     return {given: known.get(given) for given in wanted}
-
-
-def _without_other_accounts(scopes: Sequence[Scope], account_id: str) -> tuple[Scope, ...]:
-    """Remove the user scopes of other accounts."""
-    return tuple(scope for scope in scopes if scope.user_id in (None, account_id))
 
 
 def _active(store: Store, scopes: Sequence[Scope]) -> tuple[Scope, ...]:

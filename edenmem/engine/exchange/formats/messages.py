@@ -13,10 +13,6 @@ from edenmem.engine.exchange.formats.common import LeftOut, session_name
 _TIMES = ("created_at", "timestamp", "create_time", "created", "time")
 
 
-def _is_message(item: object) -> bool:
-    return isinstance(item, dict) and "role" in item
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
     """Yield the lines of a file; messages that no list holds are one chat."""
     loose: list[Any] = []
@@ -29,7 +25,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[tuple[int, Any]]:
             yield number, _chat({"messages": item}, source.name, number)
         elif isinstance(item, dict) and isinstance(item.get("messages"), list):
             yield number, _chat(item, source.name, number)
-        elif _is_message(item):
+        elif isinstance(item, dict) and "role" in item:
             loose.append(item)
         else:
             yield number, item

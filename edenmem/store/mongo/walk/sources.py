@@ -165,10 +165,6 @@ def _texts(wanted: Selection) -> list[Filter]:
     return [{**filters[0], "scope": kind} for kind in _kinds(wanted)]
 
 
-def _trace_policies(traces: Traces) -> list[Filter]:
-    return _among("_id", (str(policy_id(scope)) for scope in traces.scopes))
-
-
 def _trace_history(traces: Traces) -> list[Filter]:
     """Return filters for versions and audit entries, also of single facts."""
     facts = [{"target_type": "fact", **each} for each in _among("target_id", traces.facts)]
@@ -230,7 +226,9 @@ SOURCES: dict[RecordKind, Source] = {
     RecordKind.MESSAGE: Source(lambda db: db.messages, lambda _: [{}], frozenset(), _read_message),
     RecordKind.POLICY: Source(
         lambda db: db.policies,
-        _with_traces(_trace_policies),
+        _with_traces(
+            lambda traces: _among("_id", (str(policy_id(each)) for each in traces.scopes))
+        ),
         _BY_SCOPE,
         _read_policy,
         lambda policy: owner_fields(policy.home),

@@ -252,7 +252,7 @@ class Erasure(Part):
 
     def mark_messages(self, traces: Traces) -> None:
         chosen = f"SELECT id FROM messages m WHERE {_OF_SUBJECT}"
-        values = _own_and_subject(traces)
+        values = json_array(traces.own), json_array(traces.shared), *_subject(traces)
         with self._db.writing() as connection:
             connection.execute(f"INSERT OR IGNORE INTO forgotten_messages {chosen}", values)
             connection.execute(  # also missing ones, which a backup may bring
@@ -372,10 +372,6 @@ class Erasure(Part):
 
 #: Messages in the subject's own sessions, or by its accounts, or sources of its facts.
 _OF_SUBJECT = f"session_id {AMONG} OR (session_id {AMONG} AND {BY_SUBJECT})"
-
-
-def _own_and_subject(traces: Traces) -> tuple[str, str, str, str]:
-    return json_array(traces.own), json_array(traces.shared), *_subject(traces)
 
 
 def _subject(traces: Traces) -> tuple[str, str]:

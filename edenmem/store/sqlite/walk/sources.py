@@ -17,7 +17,6 @@ from edenmem.models.backup import (
     StoredAgent,
     StoredMessage,
     StoredSession,
-    StoredVersion,
 )
 from edenmem.models.forgetting import Traces, whole_accounts
 from edenmem.models.formation import UsageEntry, calls_from
@@ -314,10 +313,6 @@ def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
     )
 
 
-def _only_version(connection: sqlite3.Connection, row: Row) -> StoredVersion:
-    return place_version(only_version(connection, codec.fact_from(row)), 0)
-
-
 # -- the table -------------------------------------------------------------------------------------
 
 
@@ -463,4 +458,7 @@ FACTS_WITH_VECTORS = SOURCES[RecordKind.FACT]._replace(
 )
 
 #: The single version of each fact without history.
-UNWRITTEN = SOURCES[RecordKind.FACT]._replace(limit=_limit_unchanged, decode=_only_version)
+UNWRITTEN = SOURCES[RecordKind.FACT]._replace(
+    limit=_limit_unchanged,
+    decode=lambda db, row: place_version(only_version(db, codec.fact_from(row)), 0),
+)
