@@ -82,6 +82,9 @@ class LocalEmbedder:
 
     async def close(self) -> None:
         """Wait for the current inference and stop the thread."""
+        if "_runner" not in vars(self):  # not used, and perhaps without an event loop
+            self._worker.shutdown(wait=False, cancel_futures=True)
+            return
         import asyncio
 
         await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.embed.protocol import Embedding, Role
 from edenmem.embed.vectors import embeddable, unit_vectors
-from edenmem.endpoint.client import ANSWER_BYTES, Budget, Endpoint, estimate_tokens, field
+from edenmem.endpoint.budget import Budget
+from edenmem.endpoint.client import ANSWER_BYTES, Endpoint, estimate_tokens, field
 from edenmem.endpoint.failures import SettingNames
 from edenmem.errors import ConfigError, ProviderAnswerInvalid, ProviderError
 from edenmem.models.formation import CallUsage, is_count

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edenmem.embed.model_files import ModelFiles
     from edenmem.embed.protocol import Embedder
     from edenmem.embed.query_file import QueryFile
-    from edenmem.endpoint.client import Budget
+    from edenmem.endpoint.budget import Budget
     from edenmem.engine.migration.source import FindAgent, Progress, StagedPlan
     from edenmem.llm.protocol import LLM
     from edenmem.models.v1 import V1Options
@@ -95,7 +95,7 @@ def open_store(settings: Settings) -> Store:
 
 def open_budget(settings: Settings) -> Budget:
     """Return the token and cost limit of one run, to be shared by its models."""
-    from edenmem.endpoint.client import Budget
+    from edenmem.endpoint.budget import Budget
 
     return Budget(max_tokens=settings.llm.max_tokens, max_cost=settings.llm.max_cost)
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from edenmem.endpoint.client import Budget, Charge, Endpoint, estimate_tokens, field
+from edenmem.endpoint.budget import Budget, Charge
+from edenmem.endpoint.client import Endpoint, estimate_tokens, field
 from edenmem.endpoint.failures import OutputOverflow, RequestRejected, SettingNames
 from edenmem.errors import (
     ConfigError,

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edenmem.endpoint.client import Budget, Endpoint, estimate_tokens
+from edenmem.endpoint.budget import Budget
+from edenmem.endpoint.client import Endpoint, estimate_tokens
 from edenmem.endpoint.failures import SettingNames
 from edenmem.errors import ConfigError, ProviderAnswerInvalid
 from edenmem.rerank.protocol import readable, relevances

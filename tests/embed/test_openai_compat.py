@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edenmem.embed.openai_compat import OpenAIEmbedder
-from edenmem.endpoint.client import Budget
+from edenmem.endpoint.budget import Budget
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,

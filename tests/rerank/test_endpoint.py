@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.endpoint.client import Budget
+from edenmem.endpoint.budget import Budget
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,

@@ -284,14 +284,15 @@ class Invocation:
         llm: bool = False,
         reranker: bool = True,
         asking: Callable[[str], None] | None = None,
+        on_demand: bool = False,
     ) -> T:
         """Run async work on the service with the configured models.
 
         ``llm`` includes the language model, ``reranker`` the one of searches; ``asking`` is called
         with the task of each request. The models are closed afterwards; the store stays open.
+        ``on_demand`` starts an event loop only if the work demands one, see
+        `edenmem.engine.runtime.concurrency.run`: loading asyncio takes longer than most searches.
         """
-        import asyncio
-
         from edenmem.cli.app.logs import start_logging
 
         self._has_log = True
@@ -303,6 +304,12 @@ class Invocation:
                 if service.script:
                     self.out.note(service.script)
                 return await work(service)
+
+        if on_demand:
+            from edenmem.engine.runtime.concurrency import run
+
+            return run(main())
+        import asyncio
 
         return asyncio.run(main())
 

@@ -32,7 +32,7 @@ from edenmem.models.embeddings import LOCAL_MODELS
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.endpoint.client import Budget
+    from edenmem.endpoint.budget import Budget
     from edenmem.settings.schema import EmbeddingSettings, Settings
     from edenmem.store.protocol.store import Store
 

@@ -203,7 +203,8 @@ def search(
             explain=explain,
             **reader,
             **wanted,
-        )
+        ),
+        on_demand=True,
     )
     run.out.notes(report.notices)
     if set(places) != {"facts"}:
