@@ -195,7 +195,7 @@ def test_a_failing_cursor_raises(open_mongo: OpenMongo, monkeypatch: pytest.Monk
         "configureFailPoint",
         "failCommand",
         mode={"times": 1},
-        data={"failCommands": ["getMore"], "errorCode": 11600},
+        data={"failCommands": ["getMore"], "errorCode": 96},
     )
     with pytest.raises(StoreError):
         list(store.memory.facts(FactFilter(scopes=(SCOPE,))))
