@@ -146,6 +146,14 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield home
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _short_waits() -> Iterator[None]:
+    """Find out soon that there is no MongoDB: its driver looks again only after half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pymongo.common.MIN_HEARTBEAT_INTERVAL", 0.01)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_late_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write notes of replies when a service is closed, never after the end of a test."""
