@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -141,30 +140,12 @@ _MODELS: dict[str, Any] = {
 
 
 def read_after(entry: AuditEntry) -> Any:
-    """Return the document after an entry; None if removed or unreadable.
-
-    Times are in whole milliseconds, as in stores; the log keeps microseconds.
-    """
+    """Return the document after an entry; None if removed or unreadable."""
     kind = _MODELS.get(entry.target_type)
-    if entry.after is None or kind is None:
-        return None
     try:
-        found = msgspec.convert(entry.after, kind, strict=False)
+        return None if kind is None else msgspec.convert(entry.after, kind | None, strict=False)
     except msgspec.ValidationError:
         return None
-    times = {
-        name: value.replace(microsecond=value.microsecond // 1000 * 1000)
-        for name in _times_of(kind)
-        if (value := getattr(found, name)) is not None and value.microsecond % 1000
-    }
-    return msgspec.structs.replace(found, **times) if times else found
-
-
-@cache
-def _times_of(kind: type[msgspec.Struct]) -> Sequence[str]:
-    """Return the fields of a model that have a time."""
-    fields = msgspec.structs.fields(kind)
-    return [each.name for each in fields if each.type in (datetime, datetime | None)]
 
 
 def load_written(
@@ -202,12 +183,13 @@ def contradicts(entry: AuditEntry, run_ids: Collection[str]) -> bool:
     if entry.action.startswith("remove_"):
         return entry.after is not None
     state = read_after(entry)
-    return isinstance(state, Memory) and not _is_about(entry, state)
-
-
-def _is_about(entry: AuditEntry, state: Memory) -> bool:
     said = (entry.target_type, entry.target_id, entry.agent_id, entry.scope)
-    return said == (TYPES[type(state)], state.id, state.agent_id, state.home)
+    return isinstance(state, Memory) and said != (
+        TYPES[type(state)],
+        state.id,
+        state.agent_id,
+        state.home,
+    )
 
 
 def written_by(entries: Iterable[AuditEntry], run_ids: Collection[str]) -> list[AuditEntry]:

@@ -230,13 +230,14 @@ class Forgotten:
         memory = item.fact or item.reflection
         if not self.ids or memory is None:
             return item
-        known = tuple(user for user in memory.related_users if self._knows(memory.agent_id, user))
+        owners = {user: Scope.user(memory.agent_id, user) for user in memory.related_users}
+        known = tuple(
+            user
+            for user, scope in owners.items()
+            if self.ids.isdisjoint(subject.id for subject in _subjects(scope)[1:])
+        )
         memory = msgspec.structs.replace(memory, related_users=known)
         return msgspec.structs.replace(item, **{TYPES[type(memory)]: memory})
-
-    def _knows(self, agent_id: str, user: str) -> bool:
-        subjects = _subjects(Scope.user(agent_id, user))[1:]
-        return not any(subject.id in self.ids for subject in subjects)
 
 
 def _subjects(scope: Scope) -> list[Subject]:

@@ -118,15 +118,12 @@ class Migrations:
         The outcome is not recorded for an unfinished or partly reverted run.
         """
         found = verify(self._store, plan, run, progress=progress)
-        self._keep_check(run, found)
-        return found
-
-    def _keep_check(self, run: MigrationRun, found: Verification) -> None:
         kept = self._store.migrations.migration_run(run.id)
         is_done = kept is not None and kept.state is RunState.DONE
         if kept is not None and is_done and not self._runtime.settings.store.read_only:
             kept = msgspec.structs.replace(kept, verification=found.check(self._runtime.clock()))
             self._store.migrations.put_migration_run(kept)
+        return found
 
     def repair(
         self,
