@@ -217,7 +217,8 @@ class ItemBuilder:
         problems: list[V1Problem] = []
         for source in sources:
             self._use(source.staged.number, has_target)
-            problems += problems_of(source.staged, source.notes, self.agent_id)
+            if source.notes:
+                problems += problems_of(source.staged, source.notes, self.agent_id)
             if not has_target and source.extra:
                 note = Kind.NO_PLACE, f"not migrated, with its unknown fields: {source.extra}"
                 problems += problems_of(source.staged, [note], self.agent_id)

@@ -588,10 +588,11 @@ class V1Queries:
 
     def outcomes(self) -> Counter[str]:
         """Count items by outcome."""
-        counts: Counter[str] = Counter()
-        for *_, outcome, _, count in self.count_outcomes():
-            counts[outcome] += count
-        return counts
+        query = (
+            "SELECT coalesce(o.outcome, t.outcome), count(*)"
+            " FROM targets t LEFT JOIN outcomes o USING (no) GROUP BY 1"
+        )
+        return Counter(dict(self._db.execute(query).fetchall()))
 
     def strays(self, scope: str) -> list[str]:
         """Return the pending reflections of a scope without a target."""

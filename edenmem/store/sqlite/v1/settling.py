@@ -136,6 +136,7 @@ CREATE TABLE leftovers AS
         AND NOT EXISTS (SELECT 1 FROM uses WHERE uses.memory = d.number);
 CREATE INDEX leftovers_in_order ON leftovers (agent, cause, scope, id);
 CREATE INDEX leftovers_by_number ON leftovers (number);
+PRAGMA analysis_limit = 1000;
 ANALYZE;
 """
 
