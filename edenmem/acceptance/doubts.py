@@ -13,8 +13,6 @@ from functools import cached_property
 import msgspec
 
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, SourceMessage
-from edenmem.acceptance.form import is_cased, names_nobody
-from edenmem.acceptance.likeness import DOUBTED, unlikeness
 from edenmem.acceptance.texts import (
     find_numbers,
     fold,
@@ -24,7 +22,6 @@ from edenmem.acceptance.texts import (
     numbers_spelled,
     pattern,
     stem_of,
-    stems_of,
     without_quotes,
     word_set,
     words_of,
@@ -91,8 +88,6 @@ _SHORT = 60
 def find_doubts(item: Item) -> list[Finding]:
     """Return what code cannot confirm."""
     checks = {
-        "statement": _unlike_a_statement,
-        "person": _names_nobody,
         "names": _unsaid_names,
         "numbers": _unsaid_numbers,
         "denial": _other_denial,
@@ -102,22 +97,6 @@ def find_doubts(item: Item) -> list[Finding]:
     }
     found = ((rule, check(item)) for rule, check in checks.items())
     return [Finding(rule, reason) for rule, reason in found if reason]
-
-
-def _unlike_a_statement(item: Item) -> str | None:
-    candidate = item.candidate
-    is_note = candidate.kind == "reflection" and candidate.scope == "session"
-    if candidate.takes_orders or is_note:
-        return None
-    odds = unlikeness(candidate.content, candidate.scope, item.evidence)
-    is_unlike = odds >= DOUBTED[candidate.kind]
-    return "reads like an instruction, a note or a fragment" if is_unlike else None
-
-
-def _names_nobody(item: Item) -> str | None:
-    if is_cased(item.content) or not names_nobody(item.candidate, item.evidence):
-        return None
-    return "names no person from the conversation"
 
 
 def additions(
@@ -132,7 +111,7 @@ def additions(
     "tomorrow" and the like may mean in ``messages`` are no addition.
     """
     source = Source("\n".join(texts), (each.sent_at for each in messages))
-    source.stems |= evidence.background_stems
+    source.folded += f"{fold(evidence.background)} "
     if invented := source.find_invention(content):
         return invented
     if _DENIAL.search(content) and not _DENIAL.search(source.text):
@@ -145,14 +124,13 @@ class Source:
 
     def __init__(self, text: str, times: Iterable[datetime] = ()) -> None:
         self.text = text
-        self.folded = fold(text)
-        self.stems = stems_of(self.folded.split())
+        self.folded = f" {fold(text)} "
         self.numbers = numbers_spelled(text).union(numbers_in(text))
         self.days = _possible_days(times)
 
     def find_invention(self, content: str) -> str | None:
         """Return which name or number a text adds; None if it adds none."""
-        if name := _first_unsaid_name(content, self.stems, self.folded):
+        if name := _first_unsaid_name(content, self.folded):
             return f"adds the name '{name}'"
         said = frozenset(self.numbers | (self.days if _has_date(content) else frozenset()))
         for forms in find_numbers(content):
@@ -172,12 +150,12 @@ def _has_date(text: str) -> bool:
 
 def _unsaid_names(item: Item) -> str | None:
     evidence = item.evidence
-    if name := _first_unsaid_name(item.content, evidence.known_stems, evidence.talk.folded):
+    if name := _first_unsaid_name(item.content, evidence.folded):
         return f"'{name}' is not in the messages"
     return None
 
 
-def _first_unsaid_name(content: str, stems: frozenset[str], source: str) -> str | None:
+def _first_unsaid_name(content: str, source: str) -> str | None:
     """Return the first word written like a name that the folded source does not have.
 
     German writes all nouns with a capital letter; there only words in other capitals count. A word
@@ -186,8 +164,8 @@ def _first_unsaid_name(content: str, stems: frozenset[str], source: str) -> str 
     unsaid = []
     for word in named_words(content):
         parts = [part for part in word.folded.split() if len(part) > 1]
-        is_name = parts and not word.is_first and not word.follows_number
-        if is_name and not any(_is_calendar(part) or stem_of(part) in stems for part in parts):
+        is_said = any(_is_calendar(part) or f" {stem_of(part)}" in source for part in parts)
+        if parts and not (word.is_first or word.follows_number or is_said):
             unsaid.append((word.written, parts))
     if not unsaid:
         return None
@@ -228,11 +206,11 @@ def _unsaid_numbers(item: Item) -> str | None:
     own = frozenset().union(*(each.numbers for each in item.cited)) if stated else None
     if not own:
         return None  # without digits, or said in words, which no table knows in every language
-    near = (each.numbers for each in item.near)
-    days = _possible_days(each.sent_at for each in item.cited)
-    said = own.union(*near, item.evidence.background_numbers, days)
-    for forms in stated:
-        if not _is_said(forms, said) and len(forms[0]) > 1:
+    near = own.union(*(each.numbers for each in item.near), item.evidence.background_numbers)
+    unsaid = [forms for forms in stated if len(forms[0]) > 1 and not _is_said(forms, near)]
+    days = near | _possible_days(each.sent_at for each in item.cited) if unsaid else near
+    for forms in unsaid:
+        if not _is_said(forms, days):
             return f"the number '{forms[0]}' is not in the cited messages"
     return None
 

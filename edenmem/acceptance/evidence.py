@@ -13,11 +13,10 @@ from edenmem.acceptance.secrets import named_values
 from edenmem.acceptance.texts import (
     contains,
     fold,
-    name_stem,
-    named_words,
     numbers_in,
     runs_of_three,
-    stems_of,
+    stem_of,
+    unmark,
     words_of,
 )
 
@@ -49,19 +48,19 @@ class SourceMessage(msgspec.Struct, frozen=True, dict=True):
     text: str
 
     @cached_property
+    def unmarked(self) -> str:
+        """Return the words of the text without accents."""
+        return unmark(self.text)
+
+    @cached_property
     def folded(self) -> str:
         """Return the text in the form in which quotes are compared."""
-        return fold(self.text)
+        return self.unmarked.casefold()
 
     @cached_property
     def numbers(self) -> frozenset[str]:
         """Return the numbers in the text."""
         return frozenset(numbers_in(self.text))
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """Return the folded words of the text and of the writer's name."""
-        return frozenset(words_of(f"{self.speaker} {self.text}"))
 
 
 class Conversation(msgspec.Struct, frozen=True, dict=True):
@@ -86,25 +85,9 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
         return "\n".join(message.folded for message in self.messages)
 
     @cached_property
-    def words(self) -> frozenset[str]:
-        """Return the folded words of all messages and of the writers' names."""
-        return frozenset().union(*(message.words for message in self.messages))
-
-    @cached_property
-    def capitalized(self) -> frozenset[str]:
-        """Return the folded words of all messages that have a capital letter."""
-        named = (each for message in self.messages for each in named_words(message.text))
-        return frozenset(each.folded for each in named)
-
-    @cached_property
-    def stems(self) -> frozenset[str]:
-        """Return the stems of all these words."""
-        return stems_of(self.words)
-
-    @cached_property
     def secrets(self) -> frozenset[str]:
         """Return the values that messages call a password, a code or the like."""
-        return frozenset(value for each in self.messages for value in named_values(each.text))
+        return frozenset(named_values("\n".join(each.text for each in self.messages)))
 
     def locate(self, quote: str, cited: tuple[int, ...]) -> tuple[int, ...]:
         """Return the numbers of the messages to cite: those cited, and the message with the quote.
@@ -157,27 +140,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(word for name in people for word in words_of(name))
 
     @cached_property
-    def people_stems(self) -> tuple[str, ...]:
-        """Return the beginnings of the words of these names, which endings do not change."""
-        return tuple(name[: max(3, len(name) - 2)] for name in self.names)
+    def unmarked(self) -> str:
+        """Return the words of all texts and of the writers' names without accents."""
+        texts = (*(each.unmarked for each in self.talk.messages), unmark(self.background))
+        return " ".join((*texts, *map(unmark, self.talk.speakers)))
 
     @cached_property
-    def name_stems(self) -> frozenset[str]:
-        """Return the stems of names: of people, and of words with a capital inside a sentence."""
-        texts = (*(each.text for each in self.talk.messages), self.background)
-        named = (each for text in texts for each in named_words(text))
-        inner = (each.folded for each in named if not each.is_first)
-        return frozenset(map(name_stem, (*self.names, *inner)))
+    def folded(self) -> str:
+        """Return the same in lower case, with a space before each word."""
+        return f" {self.unmarked.casefold()} "
 
     @cached_property
-    def background_stems(self) -> frozenset[str]:
-        """Return the stems of the words of the background."""
-        return stems_of(words_of(self.background))
-
-    @cached_property
-    def known_stems(self) -> frozenset[str]:
-        """Return the stems of the words of the messages and the background."""
-        return self.background_stems | self.talk.stems
+    def capitals(self) -> frozenset[str]:
+        """Return the folded words that somebody wrote with a capital letter, and their stems."""
+        words = {each.casefold() for each in self.unmarked.split() if each[0].isupper()}
+        return frozenset(words.union(stem_of(word) for word in words if len(word) > 3))
 
     @cached_property
     def background_numbers(self) -> frozenset[str]:

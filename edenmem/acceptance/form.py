@@ -12,7 +12,6 @@ from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.texts import (
     fold,
     is_unspaced,
-    name_stem,
     named_words,
     pattern,
     runs_of_three,
@@ -39,13 +38,6 @@ _STOCK = pattern("form.stock")
 #: Results of tools that state nothing about the world.
 _ROUTINE = pattern("form.routine")
 _QUESTION = re.compile(r"[?？؟]\W*\Z|\A\W*¿|(?:吗|呢|ですか|ますか|ไหม|หรือเปล่า|습니까|나요)\W*\Z")
-#: The end of a sentence, in scripts that mark it: Thai and its neighbors do not.
-_SENTENCE_END = re.compile(r"[.!?…。！？؟।]\W*\Z")
-_UNSTOPPED = re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]")
-#: What an English subject begins with other than a name.
-SUBJECT = re.compile(
-    r"(?:the|an?|this|these|those|each|every|both|all|\d\S*|\w+ing)\b", re.IGNORECASE
-)
 _PARTICLE = re.compile(r"de|du|la|le|des|of|the|van|von|der|den|di|da|do|dos|y|e|and|&|al|el")
 _GREETINGS = word_set("form.greetings")
 _GREETED_WITH = tuple(word for word in _GREETINGS if is_unspaced(word))
@@ -53,8 +45,6 @@ _GREETED_WITH = tuple(word for word in _GREETINGS if is_unspaced(word))
 _GREETING_CHARACTERS, _GREETING_WORDS = 14, 8
 #: Length in words of a line that is like a greeting by chance.
 _FEW_WORDS = 3
-_VERB = pattern("form.verb")
-_ENGLISH = word_set("form.english")
 #: Words with which no sentence ends that lacks its full stop.
 _DANGLING = word_set("form.dangling")
 _QUOTED_SPEECH = re.compile('["“„«「:]| (?:that|if|no|yes)\\b')
@@ -160,62 +150,7 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
             return f"begins with '{match.group()}'; name the person or thing instead"
     if fold(start.partition(" ")[0]) not in names and (match := _NO_SUBJECT.match(start)):
         return f"begins with '{match.group()}' and has no subject; say who or what"
-    is_certain = is_cased(text) and not any(map(str.isdigit, text))
-    if is_certain and names_nobody(candidate, evidence):
-        return "names no person from the conversation; say whom it is about"
-    if _names_nothing(candidate, evidence):
-        return "names no person or thing; say who or what"
-    return _find_fragment(text, names)
-
-
-def is_cased(text: str) -> bool:
-    """Return whether a text is in a script with capital letters, which show names."""
-    letter = next(filter(str.isalpha, text), "")
-    return letter.upper() != letter.lower()
-
-
-def names_nobody(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether a text about a user has no name of the conversation, and no other subject.
-
-    A first word that is in the messages may be a name: in chats names often have no capital
-    letter.
-    """
-    text, words = candidate.content, words_of(candidate.content)
-    if candidate.scope != "user" or not words or SUBJECT.match(text):
-        return False
-    if any(word.startswith(evidence.people_stems) for word in words):
-        return False
-    # A name in another script is spelled in a way that code does not know.
-    comparable = [name for name in evidence.names if is_cased(name) == is_cased(text)]
-    if not comparable:
-        return False
-    if not is_cased(text):
-        folded = fold(text)
-        return not any(name in folded for name in comparable)
-    is_named = not evidence.name_stems.isdisjoint(map(name_stem, words))
-    return not is_named and words[0] not in evidence.talk.words
-
-
-#: Maximum length in words of a text whose missing name is certain: a longer one may describe.
-_NAMELESS_WORDS = 8
-
-
-def _names_nothing(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether a short text for a user or the agent has no name of a person or thing.
-
-    Scripts without capital letters do not show their names, so texts in them pass. A first word may
-    be a name if it is in the messages: in chats names often have no capital letter.
-    """
-    text, words = candidate.content, words_of(candidate.content)
-    if candidate.scope not in ("user", "agent") or text.upper() == text.lower():
-        return False
-    if not 1 < len(words) <= _NAMELESS_WORDS:
-        return False
-    if SUBJECT.match(text) or any(not each.is_first for each in named_words(text)):
-        return False
-    if words[0] in evidence.talk.words and (not text.isascii() or _VERB.match(words[1])):
-        return False
-    return evidence.name_stems.isdisjoint(map(name_stem, words))
+    return _find_fragment(text)
 
 
 #: Subjects that a named thing may follow: "It is Anna who …", "This book is …".
@@ -237,13 +172,17 @@ def _first_person(bare: str, names: frozenset[str]) -> str | None:
 _I = ("I", "I'", "I’")
 
 
+def speaks_of_users(text: str, evidence: Evidence) -> bool:
+    """Check whether a text means any user of a program, of whom people wrote themselves."""
+    return bool(_THE_USER.search(text)) and _write_of_users(evidence)
+
+
 def _write_of_users(evidence: Evidence) -> bool:
-    """Return whether people themselves write "the user", as software developers do."""
     people = (each.text for each in evidence.talk.messages if each.author == "person")
     return any(_THE_USER.search(text) for text in people)
 
 
-def _find_fragment(text: str, names: frozenset[str]) -> str | None:
+def _find_fragment(text: str) -> str | None:
     words = words_of(text)
     if is_unspaced(text):
         return "is too short to be a statement" if len("".join(words)) < 4 else None
@@ -253,17 +192,9 @@ def _find_fragment(text: str, names: frozenset[str]) -> str | None:
         return "is a single word; write a whole statement"
     if text[-1].isalpha() and words[-1] in _DANGLING:
         return "ends abruptly; write a whole statement"
-    if not _UNSTOPPED.search(text) and not _SENTENCE_END.search(text):
-        is_of_someone = words[1] == "s" and not _VERB.search(text.partition(" ")[2])
-        if words[0] not in names or is_of_someone:
-            return "does not end as a sentence; write a whole statement"
     written = re.findall(r"[^\W\d_][\w'’.-]*", text)
     has_case = any(word[0].isupper() or word[0].islower() for word in written)
     named = [word for word in written if not _PARTICLE.fullmatch(word)]
     if len(words) <= 4 and has_case and all(word[0].isupper() for word in named):
         return "is a bare name; state a fact about it"
-    is_english = text.isascii() and bool(_ENGLISH.intersection(words))
-    is_plural = "and" in words[:-1]  # "Anna and Ben live in Porto": a verb without an ending
-    if is_english and not is_plural and not _VERB.search(text.partition(" ")[2]):
-        return "has no verb; write a whole statement"
     return None

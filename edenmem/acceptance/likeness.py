@@ -2,46 +2,44 @@
 
 An instruction may begin with any verb and a note with any noun, so lists of words never end: rules
 that knew more of them left each new labeled set where the one before had stood. This is a linear
-model over the first words of a text and its form. Its table has one signed byte for each feature,
+model over the words of a text and its form. Its table has one signed byte for each feature,
 at the feature's CRC-32, and is fitted to labeled items by ``python -m tests.acceptance.fit``. All
 sums are whole numbers: the answer is the same in any process and on any machine.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 from zlib import crc32
 
 from edenmem.acceptance.evidence import Evidence
-from edenmem.acceptance.form import SUBJECT
-from edenmem.acceptance.texts import name_stem, named_words, words_of
+from edenmem.acceptance.texts import is_unstopped, stem_of, words_of
 
 #: Number of weights, and the units in which they are whole numbers, per unit of log odds.
-SIZE, UNITS = 2**13, 40
-#: Log odds from which an item is in doubt. None is refused by them: "Bees need water." has 2.9.
-DOUBTED = {"fact": 1.0, "reflection": 3.0}
-#: How many first words count, and the lengths of their beginnings and endings.
-_WORDS, _PARTS = 3, (2, 3, 4)
-_MOST_CAPITALS, _MOST_WORDS = 3, 12
+SIZE, UNITS = 2**15, 40
+#: Log odds from which an item is refused, and from which it is in doubt.
+REFUSED, DOUBTED = 1.6, 0.3
+#: How many first words count by their place, with the lengths of their beginnings and endings; and
+#: how many without.
+_WORDS, _PARTS, _NEAR_WORDS = 3, (2, 3, 4), 16
+#: What an English subject begins with other than a name.
+_SUBJECT = re.compile(r"(?:the|an?|this|these|those|each|every|both|all|\d\S*|\w+ing)\b")
 
 
-def features(text: str, scope: str, evidence: Evidence) -> Iterator[str]:
-    """Yield the features of a text: its scope and form, and its first words.
+def features(text: str, evidence: Evidence) -> Iterator[str]:
+    """Yield the features of a text: its words, first of all the first ones, and how it ends.
 
     All names of people and agents are one word, and so are other words that the conversation has
-    with a capital letter.
+    with a capital letter. Length and scope do not count: a short statement is a statement.
     """
     words = [_masked(word, evidence) for word in words_of(text)]
-    capitals = sum(not each.is_first for each in named_words(text))
-    last = text.rstrip()[-1:]
-    yield from ("", f"scope {scope}", f"end {'' if last.isalnum() else last}")
+    last = "." if is_unstopped(text) else text.rstrip()[-1:]
+    yield f"end {'' if last.isalnum() else last}"
     yield f"named {'<name>' in words} {'<other>' in words}"
-    yield f"capitals {min(capitals, _MOST_CAPITALS)}"
-    yield f"words {min(len(words), _MOST_WORDS)}"
-    yield f"digits {any(map(str.isdigit, text))}"
-    yield f"begins {text[:1].isupper()}"
     kinds = [word if word[:1] == "<" else word[-2:] for word in words[:_WORDS]]
     yield f"kinds {' '.join(kinds[:2])}"
     yield f"kinds {' '.join(kinds)}"
@@ -51,24 +49,27 @@ def features(text: str, scope: str, evidence: Evidence) -> Iterator[str]:
             yield f"{place} -{word[-length:]}"
             if place == 0:
                 yield f"{word[:length]}-"
+    near = words[:_NEAR_WORDS]
+    yield from near
+    yield from map(" ".join, pairwise(near))
 
 
 def _masked(word: str, evidence: Evidence) -> str:
     if word in evidence.names:
         return "<name>"
-    is_capital = word in evidence.talk.capitalized and not SUBJECT.fullmatch(word)
-    return "<other>" if is_capital or name_stem(word) in evidence.name_stems else word
+    is_name = word in evidence.capitals or (len(word) > 3 and stem_of(word) in evidence.capitals)
+    return "<other>" if is_name and not _SUBJECT.fullmatch(word) else word
 
 
-def places_of(text: str, scope: str, evidence: Evidence) -> set[int]:
+def places_of(text: str, evidence: Evidence) -> set[int]:
     """Return the places of the weights of a text's features in the table."""
-    return {crc32(each.encode()) % SIZE for each in features(text, scope, evidence)}
+    return {crc32(each.encode()) % SIZE for each in features(text, evidence)}
 
 
-def unlikeness(text: str, scope: str, evidence: Evidence) -> float:
+def unlikeness(text: str, evidence: Evidence) -> float:
     """Return the log odds that a text is no statement."""
     table = _table()
-    return sum(table[place] for place in places_of(text, scope, evidence)) / UNITS
+    return sum(table[place] for place in places_of(text, evidence)) / UNITS
 
 
 @cache

@@ -9,12 +9,14 @@ import msgspec
 from edenmem.acceptance import form, orders, secrets
 from edenmem.acceptance.doubts import Item, find_doubts
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
+from edenmem.acceptance.likeness import DOUBTED, REFUSED, unlikeness
 from edenmem.acceptance.texts import contains, fold, words_of
 
 #: Length in words of a label in a text.
 _LABEL = 2
 #: A person's message so close after an agent's words may confirm them.
 _CONFIRMS_WITHIN = 2
+_UNLIKE = "reads like an instruction, a note or a fragment; write a whole statement"
 
 
 def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
@@ -33,7 +35,11 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
         )
         if reason
     ]
-    if not violations and (fault := form.find_fault(candidate, evidence)):
+    is_exempt = candidate.takes_orders or form.speaks_of_users(content, evidence)
+    odds = 0.0 if is_exempt else unlikeness(content, evidence)
+    is_unlike = odds >= REFUSED
+    fault = form.find_fault(candidate, evidence) or (_UNLIKE if is_unlike else None)
+    if fault and not violations:
         violations.append(Finding("statement", fault))
     sources, refusal, doubts = _check_sources(candidate, evidence)
     if refusal:
@@ -41,6 +47,8 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
     judgment = Judgment(content=content, sources=sources, quote=candidate.quote)
     if violations:
         return msgspec.structs.replace(judgment, violations=tuple(violations))
+    if odds >= DOUBTED:
+        doubts.append(Finding("statement", _UNLIKE))
     item = Item(candidate=candidate, evidence=evidence, sources=sources)
     if candidate.scope == "agent" and (name := find_user_named(candidate.content, evidence)):
         doubts.append(Finding("privacy", f"names '{name}' in memory that every user reads"))

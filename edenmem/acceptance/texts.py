@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib import resources
 
@@ -20,7 +20,9 @@ _UNSPACED = (
     "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\uff66-\uff9f\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\U00020000-\U0003ffff"
 )
+_UNSTOPPED = re.compile("[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _UNSPACED_SIGN = re.compile(f"[{_UNSPACED}]")
+_DIGITS = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"\d+(?:[.,:’'\u00a0\u202f ](?=\d)\d+)*")
 #: Quoted text and code. Each pattern excludes its own opening mark inside, so that a text of
 #: nothing but opening marks is read once.
@@ -35,7 +37,12 @@ def fold(text: str) -> str:
 
     Texts that differ in case, typography, white space or compatibility characters (NFKC) are equal.
     """
-    return _fold(text) if len(text) <= _KEPT_CHARACTERS else _fold.__wrapped__(text)
+    return unmark(text).casefold()
+
+
+def unmark(text: str) -> str:
+    """Return the words of ``text`` without accents, between single spaces."""
+    return _unmark(text) if len(text) <= _KEPT_CHARACTERS else _unmark.__wrapped__(text)
 
 
 #: Texts of which the last results are kept: long ones are rare, and would fill the memory.
@@ -43,10 +50,10 @@ _KEPT_CHARACTERS, _KEPT_TEXTS = 500, 256
 
 
 @lru_cache(maxsize=_KEPT_TEXTS)
-def _fold(text: str) -> str:
+def _unmark(text: str) -> str:
     if not text.isascii():
         text = _NOT_ASCII.sub(_without_marks, unicodedata.normalize("NFKD", text))
-    return _NOT_WORD.sub(" ", text.casefold()).strip()
+    return _NOT_WORD.sub(" ", text).strip()
 
 
 def _without_marks(signs: re.Match[str]) -> str:
@@ -68,6 +75,11 @@ def contains(folded: str, passage: str) -> bool:
 def is_unspaced(text: str) -> bool:
     """Check whether a text has signs of a script without spaces between words."""
     return not text.isascii() and bool(_UNSPACED_SIGN.search(text))
+
+
+def is_unstopped(text: str) -> bool:
+    """Check whether a text is in a script without full stops: Thai, Lao, Myanmar, Khmer."""
+    return not text.isascii() and bool(_UNSTOPPED.search(text))
 
 
 def without_quotes(text: str) -> str:
@@ -116,10 +128,11 @@ def numbers_in(text: str) -> Iterator[str]:
 
 def number_forms(written: str) -> tuple[str, ...]:
     """Return a number without separators, and its parts, without leading zeros."""
-    digits = "".join(
-        str(unicodedata.decimal(sign)) if sign.isdecimal() else " " for sign in written
-    )
-    parts = digits.split()
+    if not written.isascii():
+        written = "".join(
+            str(unicodedata.decimal(sign)) if sign.isdecimal() else " " for sign in written
+        )
+    parts = _DIGITS.findall(written)
     whole = "".join(parts)
     return tuple(part.lstrip("0") or "0" for part in dict.fromkeys((whole, *parts)))
 
@@ -130,23 +143,9 @@ def find_numbers(text: str) -> list[tuple[str, ...]]:
     return [number_forms(match.group()) for match in _NUMBER.finditer(normal)]
 
 
-#: Letters by which inflected words are compared.
-_STEM = 4
-
-
 def stem_of(word: str) -> str:
     """Return the start of a folded word that its inflected forms share."""
-    return word[:_STEM] if len(word) > _STEM else word[: max(len(word) - 1, 2)]
-
-
-def name_stem(word: str) -> str:
-    """Return the start of a folded name, which its inflected forms share; a short word whole."""
-    return stem_of(word) if len(word) > 3 else word
-
-
-def stems_of(words: Iterable[str]) -> frozenset[str]:
-    """Return the stems of words, and the starts by which longer forms match short words."""
-    return frozenset(stem for word in words for stem in (word[:_STEM], stem_of(word)))
+    return word[: 4 if len(word) > 4 else 3]
 
 
 _UNITS = [

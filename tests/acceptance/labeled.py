@@ -39,7 +39,20 @@ from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
 DATA = Path(__file__).parent / "data"
-SETS = ("work", "choice", "last", "fresh", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+SETS = (
+    "work",
+    "choice",
+    "last",
+    "fresh",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+)
 
 Verify = Literal["off", "doubtful", "all"]
 

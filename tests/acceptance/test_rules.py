@@ -158,7 +158,7 @@ def test_a_users_fact_names_someone_and_is_a_whole_sentence() -> None:
         *("Insuring the bike costs 212 pounds.", "Anna pidió que la traten de usted."),
     )
     pieces = (
-        *("Sleeps in the kitchen.", "Morre de medo do aspirador.", "Gift for the garden"),
+        *("Has slept in the kitchen.", "Morre de medo do aspirador.", "Gift for the garden"),
         *("Two mails about the heating, which in winter", "Thanks to the whole team!"),
         *("Use snake_case everywhere.", "No alarms, ever.", "Anna's radiator valve"),
         *("Keine neuen Fakten gefunden.", "Aucun fait.", "No new facts were found."),
@@ -167,7 +167,6 @@ def test_a_users_fact_names_someone_and_is_a_whole_sentence() -> None:
         assert not ask(text, evidence, scope="user").violations, text
     for text in pieces:
         assert ask(text, evidence, scope="user").violations, text
-    assert ask("Open daily at nine.", evidence, scope="agent").violations
     assert not ask("Use of the shed is free.", evidence, scope="group").violations
 
 
@@ -260,22 +259,24 @@ def test_memory_of_the_agent_names_no_user() -> None:
     assert "privacy" not in doubts(public)
 
 
-def test_what_reads_like_an_instruction_or_a_note_is_doubted() -> None:
+def test_what_reads_like_an_instruction_or_a_note_is_refused_or_doubted() -> None:
     """No list has all verbs and nouns with which instructions and notes begin."""
-    lines = (
-        "anna: ping only the officers about raids pls, i live in lisbon with 2 cats",
-        "eve: ok",
-    )
+    evidence = said("anna: ping only the officers pls, i live in lisbon with 2 cats", "eve: ok")
     table = {
-        ("Ping only the officers about raids, never everyone.", "group"): True,
-        ("Skip dice rolls for minor actions.", "group"): True,
-        ("Anna lives in Lisbon with two cats.", "user"): False,
-        ("The guild tells its officers about raids on Fridays.", "group"): False,
+        "Ping only the officers about raids, never everyone.": "refused",
+        "Skip dice rolls for minor actions.": "refused",
+        "Swims with a snorkel.": "refused",
+        "Open daily at nine.": "doubted",
+        "Anna lives in Lisbon with two cats.": "",
+        "The guild tells its officers about raids on Fridays.": "",
+        "The harbor opens at 9.": "",
+        "The museum is closed on Mondays.": "",
     }
-    found = {
-        (text, scope): "statement" in doubts(ask(text, said(*lines), scope=scope))
-        for text, scope in table
-    }
+    found = {}
+    for text in table:
+        judgment = ask(text, evidence, scope="group")
+        doubt = "doubted" if "statement" in doubts(judgment) else ""
+        found[text] = "refused" if judgment.violations else doubt
     assert found == table
 
 
