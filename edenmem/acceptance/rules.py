@@ -35,7 +35,8 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
         )
         if reason
     ]
-    is_exempt = candidate.takes_orders or form.speaks_of_users(content, evidence)
+    is_note = candidate.kind == "reflection" and candidate.scope == "session"
+    is_exempt = is_note or candidate.takes_orders or form.speaks_of_users(content, evidence)
     odds = 0.0 if is_exempt else unlikeness(content, evidence)
     is_unlike = odds >= REFUSED
     fault = form.find_fault(candidate, evidence) or (_UNLIKE if is_unlike else None)
