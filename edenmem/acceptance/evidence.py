@@ -152,7 +152,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def capitals(self) -> frozenset[str]:
-        """Return the folded words that are written with a capital letter anywhere, and their stems."""
+        """Return the folded words that have a capital letter anywhere, and their stems."""
         words = {each.casefold() for each in self.unmarked.split() if each[0].isupper()}
         return frozenset(words.union(stem_of(word) for word in words if len(word) > 3))
 
