@@ -332,8 +332,7 @@ def test_an_unreachable_server_is_queried_once(monkeypatch: pytest.MonkeyPatch) 
         return whole(error, location)
 
     monkeypatch.setattr(errors, "_translate", counted)
-    uri = "mongodb://127.0.0.1:1/eden?serverSelectionTimeoutMS=1"
-    store = MongoStore(uri, StoreSettings())
+    store = MongoStore("mongodb://127.0.0.1:1/eden", StoreSettings(connect_timeout_seconds=0.05))
     with closing(store.database):
         report = visit(store)
     assert (report.reachable, len(translated)) == (False, 1)
