@@ -202,7 +202,7 @@ class Checkups:
         Raises:
             StoreError: the database cannot be reached, or has no search commands.
         """
-        from edenmem.engine.indexes.manager import poll
+        from edenmem.engine.indexes import poll
 
         store, analyzer = self._runtime.store, self._runtime.settings.search.analyzer
         info = store.database.info()

@@ -41,7 +41,6 @@ from edenmem.models.told import Reply, make_note, shown_facts
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
-    from edenmem.engine.access.tokens import TokenKeeper
     from edenmem.engine.agent_memory import AgentMemory
     from edenmem.engine.cold.sessions import ColdSessions
     from edenmem.engine.consolidation.consolidator import Consolidator
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.formation.former import Former
     from edenmem.engine.history.reader import HistoryReader
-    from edenmem.engine.indexes.manager import IndexKeeper, Setup
+    from edenmem.engine.indexes import IndexKeeper, Setup
     from edenmem.engine.migration.migrations import Migrations
     from edenmem.engine.reports import (
         ConsolidationReport,
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from edenmem.engine.seals.sealer import Sealer
     from edenmem.engine.search.searcher import Searcher
     from edenmem.engine.search.why_not import MissExplainer
+    from edenmem.engine.tokens import TokenKeeper
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
     from edenmem.models.host import Agent, Message, Session, User
@@ -1047,7 +1047,7 @@ class MemoryService:
     @cached_property
     def setup(self) -> Setup:
         """Create the store or its missing parts."""
-        from edenmem.engine.indexes.manager import Setup
+        from edenmem.engine.indexes import Setup
 
         return Setup(self._store, self._settings)
 
@@ -1153,7 +1153,7 @@ class MemoryService:
     @cached_property
     def indexes(self) -> IndexKeeper:
         """Manage the indexes of the store."""
-        from edenmem.engine.indexes.manager import IndexKeeper
+        from edenmem.engine.indexes import IndexKeeper
 
         return IndexKeeper(self._runtime)
 
@@ -1179,7 +1179,7 @@ class MemoryService:
     @cached_property
     def tokens(self) -> TokenKeeper:
         """Manage access tokens of the server."""
-        from edenmem.engine.access.tokens import TokenKeeper
+        from edenmem.engine.tokens import TokenKeeper
 
         return TokenKeeper(self._runtime)
 

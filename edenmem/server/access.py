@@ -11,10 +11,10 @@ import msgspec
 from fastapi import Depends, Request
 from starlette.datastructures import Headers
 
-from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.scopes.visibility import OWN_KINDS
 from edenmem.engine.service import MemoryService
+from edenmem.engine.tokens import PREFIX
 from edenmem.errors import EdenmemError
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.server.state import state_of

@@ -14,9 +14,9 @@ import httpx
 import msgspec
 import pytest
 
-from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats import sessions
 from edenmem.engine.chats.sessions import name_session
+from edenmem.engine.tokens import PREFIX
 from edenmem.errors import StoreUnreachable
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope

@@ -17,7 +17,7 @@ import msgspec
 
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, BackfillReport
 from edenmem.engine.embeddings.status import demand_own_database, vector_status
-from edenmem.engine.indexes.manager import Clock, Sleep, poll, wait_for_indexes
+from edenmem.engine.indexes import Clock, Sleep, poll, wait_for_indexes
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConfigError, ConflictError, NotFoundError, StoreError, UsageError

@@ -1,5 +1,5 @@
 """Forget users, sessions, groups and agents.
 
-May import: access, consolidation, context, edits, exchange, formation, runtime, scopes,
-seals, search.
+May import: consolidation, context, edits, exchange, formation, runtime, scopes, seals, search,
+tokens.
 """

@@ -22,7 +22,6 @@ from functools import partial
 
 import msgspec
 
-from edenmem.engine.access.tokens import withdraw_tokens
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.erasure.mentions import names_of
@@ -50,6 +49,7 @@ from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.seals.hashes import hash_receipt
 from edenmem.engine.seals.receipts import Receipt
 from edenmem.engine.seals.sealer import Sealer, hash_emptied
+from edenmem.engine.tokens import withdraw_tokens
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
 from edenmem.models.ids import derived_id

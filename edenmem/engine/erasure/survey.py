@@ -10,7 +10,6 @@ from itertools import islice
 
 import msgspec
 
-from edenmem.engine.access.tokens import find_tokens
 from edenmem.engine.context.told import Telling, find_tellings
 from edenmem.engine.erasure.mentions import MentionSurvey, may_concern, names_of
 from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_traces
@@ -18,6 +17,7 @@ from edenmem.engine.erasure.reports import ForgetPlan, name_unreadable
 from edenmem.engine.erasure.settlement import count_traces
 from edenmem.engine.scopes.people import accounts_ever_of, person_of
 from edenmem.engine.scopes.references import Resolver
+from edenmem.engine.tokens import find_tokens
 from edenmem.errors import NotFoundError, ScopeError, UsageError
 from edenmem.models.backup import RecordKind
 from edenmem.models.forgetting import Forgetting, Subject, SubjectKind, Traces, block

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats.memory import Retrieval
 from edenmem.engine.chats.sessions import Answer, ChatTurn
 from edenmem.engine.context.builder import BaseContext
@@ -24,6 +23,7 @@ from edenmem.engine.context.recall import recall_queries
 from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import THREADS, in_thread
+from edenmem.engine.tokens import PREFIX
 from edenmem.errors import EdenmemError
 from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now

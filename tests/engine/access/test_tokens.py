@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.engine.access.tokens import TokenKeeper
+from edenmem.engine.tokens import TokenKeeper
 from edenmem.errors import ConflictError, NotFoundError, StoreError, UsageError, WriteRefused
 from edenmem.models.ids import new_id
 from edenmem.store.protocol.store import Store

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from edenmem.engine.indexes.manager import IndexKeeper, poll
+from edenmem.engine.indexes import IndexKeeper, poll
 from edenmem.errors import ConfigError, NotFoundError, StoreError
 from edenmem.models.indexes import SearchTrial
 from edenmem.store.mongo import MongoStore

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edenmem.engine.indexes.manager import IndexKeeper
+from edenmem.engine.indexes import IndexKeeper
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.backup import RecordKind, StoredMessage
 from edenmem.models.changes import RemoveFact

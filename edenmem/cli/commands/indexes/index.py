@@ -21,7 +21,7 @@ from edenmem.models.integrity import Finding
 from edenmem.text import many
 
 if TYPE_CHECKING:
-    from edenmem.engine.indexes.manager import IndexAction, IndexKeeper
+    from edenmem.engine.indexes import IndexAction, IndexKeeper
 
 
 app = group("Create, update, list and drop indexes.")

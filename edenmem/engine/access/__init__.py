@@ -1,4 +1,0 @@
-"""Access tokens of the server.
-
-May import: runtime.
-"""
