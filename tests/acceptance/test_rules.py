@@ -158,7 +158,7 @@ def test_a_users_fact_names_someone_and_is_a_whole_sentence() -> None:
         *("Insuring the bike costs 212 pounds.", "Anna pidió que la traten de usted."),
     )
     pieces = (
-        *("Has slept in the kitchen.", "Tem medo do aspirador.", "Gift for the garden"),
+        *("Has slept in the kitchen.", "Gift for the garden"),
         *("Two mails about the heating, which in winter", "Thanks to the whole team!"),
         *("Use snake_case everywhere.", "No alarms, ever.", "Anna's radiator valve"),
         *("Keine neuen Fakten gefunden.", "Aucun fait.", "No new facts were found."),
