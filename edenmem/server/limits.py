@@ -15,7 +15,7 @@ from time import monotonic
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edenmem.engine.runtime.concurrency import THREADS, in_thread
+from edenmem.engine.runtime.concurrency import THREADS, expected_wait, in_thread
 from edenmem.errors import EdenmemError
 from edenmem.models.access import DailyUse
 from edenmem.models.ids import utc_now
@@ -35,8 +35,9 @@ MCP = "/mcp"
 _ALWAYS = ("/health", "/metrics")
 #: Paths that wait for the upstream, and the share of slots kept for the others: one in eight.
 _CHATS, _KEPT = "/v1/", 8
-#: Paths that compute in threads, and how many requests may wait for one: more would be late.
-_COMPUTED, _MOST_COMPUTED = "/api/", 4 * THREADS
+#: Passes of the event loop that a request takes, about, and the number of passes that their average
+#: duration is from.
+_PASSES, _RECENT = 100, 16
 #: Paths with a time limit for answers. The proxy waits for the upstream.
 _TIMED = ("/api/", "/ready")
 #: Maximum expansion of a compressed body that expands to more than 1 MB.
@@ -60,7 +61,9 @@ class Limits:
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
-        self._chats = self._computed = 0
+        self._chats = 0
+        self._pass = 0.0  # recent duration of a pass of the event loop, in seconds
+        self._is_passing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -90,7 +93,18 @@ class Limits:
     def _count(self, scope: Scope, step: int) -> None:
         self._in_flight += step
         self._chats += step * scope["path"].startswith(_CHATS)
-        self._computed += step * scope["path"].startswith(_COMPUTED)
+
+    async def _measure(self) -> None:
+        """Measure a pass of the event loop, once for all requests that begin in it."""
+        if not self._is_passing:
+            self._is_passing, begun = True, monotonic()
+            await asyncio.sleep(0)
+            self._is_passing = False
+            self.note_pass(monotonic() - begun)
+
+    def note_pass(self, seconds: float) -> None:
+        """Note the duration of a pass of the event loop."""
+        self._pass += (seconds - self._pass) / _RECENT
 
     def _excess(self, path: str) -> str | None:
         """Return why a request exceeds the number of requests."""
@@ -101,12 +115,13 @@ class Limits:
             return "too many concurrent requests"
         if path.startswith(_CHATS) and self._chats > most - most // _KEPT:
             return "too many concurrent chats"
-        if path.startswith(_COMPUTED) and self._computed > _MOST_COMPUTED:
-            return "too many concurrent requests to /api"
-        return None
+        # Among few requests none waits long: a long pass is an exception.
+        wait = _PASSES * self._pass + expected_wait() if self._in_flight > THREADS else 0.0
+        return "the server is overloaded" if wait > self._settings.max_wait_seconds else None
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         path, settings = scope["path"], self._settings
+        await self._measure()
         if (excess := self._excess(path)) is not None:
             await self._refuse(scope, receive, answer, "requests", 503, excess)
             return

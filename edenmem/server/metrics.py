@@ -118,11 +118,13 @@ def route_of(scope: Any) -> str:
     A request that was refused early has no route yet.
     """
     route = scope.get("route")
-    for each in scope["app"].routes if route is None and "app" in scope else ():
-        match, found = each.matches(scope)
-        if match is Match.FULL:
-            route = found.get("route", each)
-            break
+    if route is None and "app" in scope:
+        routes = (
+            route
+            for each in scope["app"].routes
+            for route in getattr(getattr(each, "original_router", None), "routes", (each,))
+        )
+        route = next((each for each in routes if each.matches(scope)[0] is Match.FULL), None)
     return str(getattr(route, "path", "other"))
 
 

@@ -63,8 +63,9 @@ def make_server(
     """Return a server for `serve`."""
     for name in ("uvicorn.error", "mcp.server.streamable_http"):
         logging.getLogger(name).addFilter(_is_fault)
-    # Searches compute in threads; the event loop must not wait 5 ms for each of them.
-    sys.setswitchinterval(0.001)
+    # Searches compute in threads, and the event loop waits for them several times in each request,
+    # also in one that it refuses. Python's usual interval is 5 ms.
+    sys.setswitchinterval(0.0001)
     # A short command rarely searches for garbage. A server must: an interrupted stream may leave
     # its body of many megabytes in a cycle of few objects.
     gc.set_threshold(_GARBAGE_AFTER)

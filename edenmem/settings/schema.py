@@ -487,6 +487,8 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     """Maximum size of a request body in megabytes."""
     max_requests: Count = 256
     """Maximum number of concurrent requests; further requests get a 503."""
+    max_wait_seconds: Seconds = 1.0
+    """Maximum expected wait of a request for others; further requests get a 503."""
     request_seconds: Seconds = 60.0
     """Time limit for receiving a body, answering a request to `/api`, or an MCP tool call."""
     daily_tokens: NotNegative = 0

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from edenmem.engine.runtime.concurrency import THREADS
 from edenmem.models.access import DailyUse
 from edenmem.server.access import Caller
 from edenmem.server.limits import Limits, check_daily_use, count_daily_use, inflate
@@ -157,6 +158,45 @@ async def test_more_requests_than_there_may_be_are_told_to_come_again() -> None:
     free.set()
     assert (await first).status_code == (await health).status_code == 200
     assert (await _ask(limits)).status_code == 200
+
+
+async def test_what_would_wait_too_long_is_refused_and_counted_under_its_route(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = 0.0
+    monkeypatch.setattr("edenmem.server.limits.THREADS", 0)
+    monkeypatch.setattr("edenmem.server.limits.expected_wait", lambda: wait)
+    async with town.client("mira") as client:
+        assert (await client.get("/api/facts")).status_code == 200
+        wait = 1.1
+        listed = await client.get("/api/facts")
+        chatted = await client.post("/v1/chat/completions", json={})
+        told = (await client.get("/metrics")).text
+    for answer in (listed, chatted):
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    for method, path in (("GET", "/api/facts"), ("POST", "/v1/chat/completions")):
+        assert f'method="{method}",route="{path}",status="503"}} 1.0' in told
+
+
+async def test_the_pace_of_the_event_loop_counts_only_among_many_requests() -> None:
+    free = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await free.wait()
+        await PlainTextResponse("done")(scope, receive, send)
+
+    limits = Limits(app, ServerSettings(), Metrics())
+    for _ in range(100):
+        limits.note_pass(0.1)
+    few = [asyncio.create_task(_ask(limits)) for _ in range(THREADS)]
+    await asyncio.sleep(0)
+    assert (await _ask(limits)).status_code == 503
+    for _ in range(100):
+        limits.note_pass(0.001)
+    few.append(asyncio.create_task(_ask(limits)))
+    await asyncio.sleep(0)
+    free.set()
+    assert {answer.status_code for answer in await asyncio.gather(*few)} == {200}
 
 
 async def test_no_token_and_no_chats_take_all_requests() -> None:

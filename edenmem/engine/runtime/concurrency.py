@@ -10,13 +10,15 @@ import contextvars
 import functools
 import os
 import sys
+import threading
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future
 
 
 T = TypeVar("T")
@@ -39,7 +41,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_in_thread(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in one thread of the shared pool up to its first `demand_loop`.
+    """Run a search in one of its own few threads up to its first `demand_loop`.
 
     The rest runs in the caller's event loop. A search makes many short store calls, and a change of
     threads for each costs more than most of them.
@@ -47,7 +49,7 @@ async def run_in_thread(main: Coroutine[Any, Any, T]) -> T:
     if not _has_loop():
         return await main
     try:
-        done = await in_thread(_start, main)
+        done = await _call_in("search", functools.partial(_start, main))
         return done[0] if done is not None else await _delegate(main)
     finally:
         main.close()
@@ -135,18 +137,70 @@ P = ParamSpec("P")
 #: Concurrent store calls. More gain little: SQLite has one writer, and each thread needs a
 #: connection.
 THREADS = 8
+#: Concurrent searches of an embedded store. They compute, so more would only slow each other down,
+#: and the event loop with them.
+SEARCHES = min(4, max(2, os.cpu_count() or 1))
 
-_pool: ThreadPoolExecutor | None = None
+#: Number of calls that the average duration of a call is from, about.
+_RECENT = 16
+
+_Kind = Literal["call", "search"]
 
 
-def _executor() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
+class Pool:
+    """Threads for calls, with the time that the next call would wait for one."""
+
+    def __init__(self, threads: int) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
+        self._threads = threads
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="edenmem")
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._seconds = 0.0  # recent duration of a call
+
+    @property
+    def wait(self) -> float:
+        """Return the expected wait in seconds."""
+        return max(0, self._calls - self._threads) * self._seconds / self._threads
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Run a call in the next free thread."""
+        self._count(1)
+        future = self._executor.submit(self._run, call)
+        future.add_done_callback(lambda _: self._count(-1))
+        return future
+
+    def note(self, seconds: float) -> None:
+        """Note the duration of a call."""
+        with self._lock:
+            self._seconds += (seconds - self._seconds) / _RECENT
+
+    def _run(self, call: Callable[[], T]) -> T:
+        begun = perf_counter()
+        try:
+            return call()
+        finally:
+            self.note(perf_counter() - begun)
+
+    def _count(self, step: int) -> None:
+        with self._lock:
+            self._calls += step
+
+
+_pools: dict[_Kind, Pool] = {}
+
+
+def _pool(kind: _Kind) -> Pool:
+    if kind not in _pools:
         _prepare_types()
-        _pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="edenmem")
-    return _pool
+        _pools[kind] = Pool(THREADS if kind == "call" else SEARCHES)
+    return _pools[kind]
+
+
+def expected_wait() -> float:
+    """Return how long a request with a search would wait for threads now, in seconds."""
+    return sum(pool.wait for pool in list(_pools.values()))
 
 
 def _prepare_types() -> None:
@@ -167,13 +221,8 @@ def _prepare_types() -> None:
         msgspec.json.Decoder(kind)
 
 
-def _forget_pool() -> None:
-    """Drop the pool in a forked child, which has none of its threads."""
-    global _pool
-    _pool = None
-
-
-os.register_at_fork(after_in_child=_forget_pool)
+# A forked child has none of the threads.
+os.register_at_fork(after_in_child=_pools.clear)
 
 
 async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -185,10 +234,15 @@ async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
     """
     if not _has_loop():
         return fn(*args, **kwargs)
+    return await _call_in("call", functools.partial(fn, *args, **kwargs))
+
+
+async def _call_in(kind: _Kind, fn: Callable[[], T]) -> T:
+    """Run a blocking call in a thread; see `in_thread`."""
     import asyncio
 
     context = contextvars.copy_context()
-    call = _executor().submit(context.run, functools.partial(fn, *args, **kwargs))
+    call = _pool(kind).submit(functools.partial(context.run, fn))
     waiting = asyncio.wrap_future(call)
     try:
         return await asyncio.shield(waiting)

@@ -7,7 +7,7 @@ import codecs
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -22,7 +22,7 @@ from edenmem.engine.context.builder import BaseContext
 from edenmem.engine.context.recall import recall_queries
 from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.reports import SearchHit
-from edenmem.engine.runtime.concurrency import THREADS, in_thread
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.tokens import PREFIX
 from edenmem.errors import EdenmemError
 from edenmem.models.host import Agent
@@ -82,8 +82,6 @@ _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_toke
 _MOST_ANSWER = 64 * 1024 * 1024
 #: Maximum size of a body that is parsed without a thread.
 _SHORT = 64 * 1024
-#: Maximum number of concurrent searches: half of the threads for the store.
-_SEARCHES = THREADS // 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,13 +92,11 @@ class Proxy:
         upstream: The endpoint that chats are forwarded to.
         background: The background tasks.
         retries: Chats that wait for the store.
-        searches: Slots for concurrent searches. More would all be late under load.
     """
 
     upstream: Upstream
     background: Background
     retries: Retries
-    searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES))
 
 
 def _proxy_of(request: Request) -> Proxy:
@@ -379,17 +375,11 @@ class _Exchange:
             return False, []
         hits = await self._stages.run(
             "search",
-            self._search(turn, queries, retrieval),
+            self._chats.memory.search(turn.view, queries, retrieval),
             self._settings.search_timeout_seconds,
             or_else=None,
         )
         return hits is not None, hits or []
-
-    async def _search(
-        self, turn: ChatTurn, queries: tuple[str, ...], retrieval: Retrieval
-    ) -> list[SearchHit]:
-        async with self._proxy.searches:
-            return await self._chats.memory.search(turn.view, queries, retrieval)
 
     # -- storage -------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ def main(path: Path) -> tuple[float, float]:
         clock=data.clock,
     )
     # A thread that starts late, as on a slow machine, opens a connection of its own.
-    concurrency.THREADS = 1
+    concurrency.THREADS = concurrency.SEARCHES = 1
     tracemalloc.start()
     report = asyncio.run(run_cold(runtime, MemoryService.from_runtime, progress=look))
     tracemalloc.stop()

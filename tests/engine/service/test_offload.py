@@ -131,6 +131,21 @@ async def test_threads_are_bounded_and_a_queued_call_of_a_cancelled_task_never_b
     assert most == offload.THREADS
 
 
+def test_the_wait_for_a_thread_is_the_queue_at_the_recent_pace() -> None:
+    pool, go_on = offload.Pool(2), threading.Event()
+    for _ in range(100):
+        pool.note(0.5)
+    calls = [pool.submit(go_on.wait) for _ in range(2)]
+    assert pool.wait == 0
+    calls += [pool.submit(go_on.wait) for _ in range(3)]
+    assert pool.wait == pytest.approx(3 * 0.5 / 2, rel=0.01)
+    assert calls[-1].cancel()
+    assert pool.wait == pytest.approx(2 * 0.5 / 2, rel=0.01)
+    go_on.set()
+    assert all(call.result() for call in calls[:-1])
+    assert pool.wait == 0
+
+
 def test_work_that_needs_no_loop_runs_without_one_and_in_order() -> None:
     seen: list[str] = []
 
