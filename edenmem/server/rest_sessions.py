@@ -98,8 +98,7 @@ def read_session_memory(
     view = current_view(store, session, chosen, own_only=reach.caller.user_id is not None)
     scopes = tuple(filter(reach.caller.may_read, view.reads))
     facts = memory.facts(FactFilter(scopes=scopes, session_id=session.id), limit=_LATEST)
-    first = next(iter(store.host.messages(session.id)), None)
-    reflections = memory.reflections(scopes, since=first.created_at if first else None)
+    reflections = memory.reflections(scopes, since=session.created_at)
     from_here = [each for each in reflections if each.session_id == session.id]
     return SessionMemoryDocument(
         session_id=session.id,
@@ -456,7 +455,9 @@ def list_sessions(
     chosen = reach.agent(agent)
     account = reach.account(chosen, user)
     return page(
-        lambda _: reach.service.store.host.sessions(agent_id=chosen.id, user_id=account),
+        lambda before: reach.service.store.host.sessions(
+            agent_id=chosen.id, user_id=account, before=before
+        ),
         lambda session: (session.last_activity or _NEVER, session.id),
         lambda session: NamedDocument(
             id=session.id, name=session.label, created_at=session.created_at

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import bson
@@ -161,6 +160,7 @@ class MongoHost:
         agent_id: str | None = None,
         user_id: str | None = None,
         group_id: str | None = None,
+        before: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
         named: Filter = {}
@@ -171,8 +171,9 @@ class MongoHost:
         if group_id is not None:
             named["group_id"] = group_id
         activity = "memory_context.last_activity"
+        earlier = {"$lt": before} if before is not None else {}
         recorded = self._db.sessions.find(
-            {**named, activity: at_or_after(EPOCH), **NOT_DELETED},
+            {**named, activity: {**at_or_after(EPOCH), **earlier}, **NOT_DELETED},
             host_codec.SESSION_FIELDS,
             sort=[(activity, -1), ("_id", 1)],
         )
@@ -181,12 +182,7 @@ class MongoHost:
             host_codec.SESSION_FIELDS,
             sort=[("updatedAt", -1), ("_id", 1)],
         )
-        both = merge(
-            map(host_codec.session_from, recorded),
-            map(host_codec.session_from, silent),
-            key=_latest_first,
-        )
-        return islice(both, limit)
+        return islice(map(host_codec.session_from, chain(recorded, silent)), limit)
 
     def session(self, session_id: str) -> Session | None:
         found = self._db.sessions.find_one(
@@ -518,8 +514,3 @@ def _too_large(size: int) -> str:
     if size <= LARGEST:
         return ""
     return f"too large for MongoDB: {size:,} bytes (limit {LARGEST:,})"
-
-
-def _latest_first(session: Session) -> tuple[float, str]:
-    moment = session.last_activity or session.created_at or EPOCH
-    return -moment.timestamp(), session.id
