@@ -436,6 +436,7 @@ async def test_the_context_is_the_one_that_the_agent_gets(world: World) -> None:
         assert "Press Enter to choose a session" in screen.text()
 
 
+@pytest.mark.slow
 async def test_scopes_with_long_names_look_different(world: World) -> None:
     for end in ("monday", "tuesday", "monday"):
         name = f"the weekly call of the association on {end}"

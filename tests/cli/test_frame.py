@@ -123,6 +123,7 @@ def test_version_loads_nothing() -> None:
     assert not imported_by(["--version"]) & {"typer", "msgspec", *HEAVY}
 
 
+@pytest.mark.slow
 def test_help_of_the_root_loads_no_command() -> None:
     loaded = imported_by(["--help"])
     commands = {name for name in loaded if name.startswith("edenmem.cli.commands.")}
@@ -131,6 +132,7 @@ def test_help_of_the_root_loads_no_command() -> None:
     assert "rich" not in loaded
 
 
+@pytest.mark.slow
 def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
     loaded = imported_by(["--uri", shared_cli.uri, "scope", "list"])
     assert "edenmem.cli.commands.people.scope" in loaded
@@ -298,6 +300,7 @@ def test_a_suggested_command_never_shows_a_password(cli: Cli) -> None:
     )
 
 
+@pytest.mark.slow
 def test_secrets_are_never_shown(shared_cli: Cli) -> None:
     secret = "sk-very-secret-indeed"
     env = {

@@ -40,6 +40,7 @@ def test_a_screen_fits_60_columns(command: tuple[str, ...], shared_cli: Cli) -> 
         assert display_width(line) <= COLUMNS or is_path, line
 
 
+@pytest.mark.slow
 def test_help_fits_60_columns(inside: Inside) -> None:
     for words, _ in every_command():
         shown = inside(*words, "--help", columns=COLUMNS).ok().out

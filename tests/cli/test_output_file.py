@@ -74,6 +74,7 @@ def test_what_does_not_end_writes_no_file(command: tuple[str, ...], inside: Insi
     assert (result.code, "-o does not apply" in result.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_files_in_use_are_never_overwritten(cli: Cli) -> None:
     store = cli.cwd / "memory.db"
     config = cli.cwd / "edenmem.toml"

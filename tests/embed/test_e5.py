@@ -74,6 +74,7 @@ async def test_a_text_has_one_vector_alone_and_in_company(embedder: LocalEmbedde
     assert 5 < usage.input_tokens < 40
 
 
+@pytest.mark.slow
 async def test_odd_texts_have_a_vector_and_long_ones_count_by_their_beginning(
     embedder: LocalEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,7 @@ async def test_a_model_of_another_kind_is_refused(
     assert shape in str(caught.value)
 
 
+@pytest.mark.slow
 async def test_the_sentence_model_of_the_wheel_is_not_a_cross_encoder(
     tmp_path: Path, reranker: Open
 ) -> None:
@@ -218,6 +219,7 @@ async def test_the_model_is_loaded_once_and_never_in_the_event_loops_thread(
     assert threads[0] is not threading.current_thread()
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported_to_look(tmp_path: Path) -> None:
     code = (
         "import sys\n"

@@ -16,6 +16,7 @@ from tests.support import readme
 PAGE = readme.GUIDES / "rest.md"
 
 
+@pytest.mark.slow
 def test_the_guide_names_every_endpoint(town: Town) -> None:
     told = set(re.findall(r"^\| `([A-Z]+ /\S+)` \|", PAGE.read_text(), re.MULTILINE))
     there = {

@@ -11,6 +11,8 @@ from tests.server.door import Door
 from tests.server.town import GROUPS, LENA, LENAS, LENAS_FACT, REPLY, TOMAS_FACT, VISIT, Town
 from tests.support.memory import add_fact
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_chat_is_noted_with_the_turn_of_its_user(
     running_door: Door, door: Door, monkeypatch: pytest.MonkeyPatch

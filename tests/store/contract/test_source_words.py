@@ -90,6 +90,7 @@ def test_a_whole_range_of_messages_says_nothing_of_one_fact(town: Town) -> None:
     assert found(town.store, "gearbox", town.his()) == {three.id}
 
 
+@pytest.mark.slow
 def test_stores_rank_sources_alike_and_complete_their_scores(
     open_store: Callable[[str], Store],
 ) -> None:

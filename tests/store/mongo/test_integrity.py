@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bson
+import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.errors import InvalidBSON
 
@@ -12,6 +13,8 @@ from edenmem.store.mongo.core.codec import readable_fact
 from edenmem.store.mongo.core.collection import read_bson
 from tests.engine.conftest import make_cast
 from tests.support.memory import add_fact
+
+pytestmark = pytest.mark.slow
 
 
 def test_an_invalid_date_is_read_leniently(mongo: MongoStore) -> None:

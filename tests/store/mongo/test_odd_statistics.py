@@ -15,6 +15,8 @@ from edenmem.store.mongo import MongoStore
 from tests.support.builders import NOW
 from tests.support.memory import add_fact
 
+pytestmark = pytest.mark.slow
+
 AGENT = new_id()
 
 

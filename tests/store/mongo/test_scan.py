@@ -53,6 +53,7 @@ def _fill(store: MongoStore, count: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_scan_describes_itself(small: MongoStore) -> None:
     """Known failure 29: a silent fallback."""
     ability = small.search.search_ability()
@@ -61,6 +62,7 @@ def test_the_scan_describes_itself(small: MongoStore) -> None:
     assert not ability.text_floor
 
 
+@pytest.mark.slow
 def test_exceeding_the_limit_is_an_error(small: MongoStore) -> None:
     """Known failure 31: facts beyond a limit were silently left out."""
     _fill(small, 11)
@@ -76,6 +78,7 @@ def test_exceeding_the_limit_is_an_error(small: MongoStore) -> None:
         assert len(found) == 3
 
 
+@pytest.mark.slow
 def test_vectors_of_another_length_are_an_error(small: MongoStore) -> None:
     """Known failure 28: vectors of two models under one name."""
     _fill(small, 3)
@@ -176,6 +179,7 @@ def test_ranking() -> None:
         assert empty.best(empty.weigh("anna"), 9) == []
 
 
+@pytest.mark.slow
 def test_recent_facts_of_one_time_are_cut_by_id(small: MongoStore) -> None:
     facts = [
         make_fact(SCOPE, f"fact {n}", formed_at=ago(days=9 - n), updated_at=NOW) for n in range(8)
