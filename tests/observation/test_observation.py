@@ -14,10 +14,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
+from edenmem.engine.runtime.concurrency import demand_loop, run
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ProviderError, ProviderTimeout
 from edenmem.llm.openai_compat import OpenAILLM
 from edenmem.llm.protocol import LLMRequest
+from edenmem.observation import observed
 from edenmem.server.app import create_app
 from edenmem.settings.schema import LLMSettings, Settings
 from edenmem.store.protocol.store import Store
@@ -177,3 +179,15 @@ def test_details_become_fields_of_json_lines(capsys: pytest.CaptureFixture[str])
     assert (lines[0]["message"], lines[0]["facts_added"]) == ("done x=1\n2", 2)
     assert lines[0]["logger"] == "edenmem.formation"
     assert "ValueError: broken" in lines[1]["traceback"]
+
+
+def test_a_span_that_is_open_when_the_loop_starts_is_closed(
+    spans: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    @observed("test")
+    async def half() -> None:
+        await demand_loop()
+
+    run(half())
+    assert [span.name for span in spans.get_finished_spans()] == ["edenmem.test"]
+    assert caplog.records == []

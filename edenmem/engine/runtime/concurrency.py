@@ -29,7 +29,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
     Before this, the coroutine may await only functions of this module.
     """
-    done = _start(main)
+    context = contextvars.copy_context()  # of both parts: a span that one opens, the other closes
+    done = context.run(_start, main)
     if done is not None:
         return done[0]
     import asyncio
@@ -37,7 +38,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     async def resume() -> T:
         return await _delegate(main)
 
-    return asyncio.run(resume())
+    with asyncio.Runner() as runner:
+        return runner.run(resume(), context=context)
 
 
 async def run_in_thread(main: Coroutine[Any, Any, T]) -> T:
