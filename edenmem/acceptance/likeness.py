@@ -22,7 +22,7 @@ from edenmem.acceptance.texts import is_unstopped, stem_of, words_of
 #: Number of weights, and the units in which they are whole numbers, per unit of log odds.
 SIZE, UNITS = 2**15, 40
 #: Log odds from which an item is refused, and from which it is in doubt.
-REFUSED, DOUBTED = 2.0, 0.6
+REFUSED, DOUBTED = 2.0, 1.0
 #: How many first words count by their place, with the lengths of their beginnings and endings; and
 #: how many without.
 _WORDS, _PARTS, _NEAR_WORDS = 3, (2, 3, 4), 16

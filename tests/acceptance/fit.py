@@ -1,7 +1,7 @@
 """``python -m tests.acceptance.fit``: fit the model of `edenmem.acceptance.likeness`.
 
 Fitted are good items and bad ones of form, without secrets, echoes and wrong sources, which other
-rules find; and ``statements``: 4,600 items without a conversation, written so that good and bad
+rules find; and ``statements``: 4,700 items without a conversation, written so that good and bad
 ones look alike. For each set, the table printed first has what a model does that was fitted to the
 others. Needs scikit-learn, which the tests do not: the fitted table is in the package.
 """
