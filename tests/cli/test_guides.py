@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import edenmem
 from edenmem.cli.commands.start.help import guide_names
 from edenmem.settings.keys import defaults
@@ -20,6 +22,7 @@ def test_help_lists_commands_and_guides(cli: Cli) -> None:
     assert set(guide_names()) == {path.stem for path in DOCS.glob("*.md")}
 
 
+@pytest.mark.slow
 def test_help_fits_the_screen_and_is_paged(cli: Cli, tmp_path: Path) -> None:
     shown = cli("help", columns=60).ok().out
     guides = shown[shown.index("\nGuides:") :]
@@ -57,6 +60,7 @@ def test_a_guide_on_a_terminal_keeps_code_lines_and_names_commands(
     assert all(line in paged for line in code)
 
 
+@pytest.mark.slow
 def test_a_table_of_a_guide_cuts_no_name(cli: Cli, tmp_path: Path) -> None:
     cli.on_terminal("help", "settings", env={"PAGER": f"cat > {tmp_path}/paged"}).ok()
     paged = (tmp_path / "paged").read_text()
@@ -70,6 +74,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(cli: Cli) -> None:
     assert "did you mean 'mongodb'?" in failed.err
 
 
+@pytest.mark.slow
 def test_long_descriptions_are_paged(cli: Cli) -> None:
     pager = {"PAGER": "sed 's/^/paged: /'"}
     long = cli.on_terminal("config", "show", "--describe", env=pager).out

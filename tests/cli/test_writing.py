@@ -482,6 +482,7 @@ def test_a_dry_run_keeps_what_was_typed(cli: Cli, scripted_editor: Editor) -> No
     kept.unlink()
 
 
+@pytest.mark.slow
 def test_a_conflict_while_editing_keeps_the_text_in_a_file(
     cli: Cli, scripted_editor: Editor
 ) -> None:
