@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from edenmem.models.access import AccessToken, DailyUse
-from edenmem.models.records import AuditEntry
-
 if TYPE_CHECKING:
+    from edenmem.models.access import AccessToken, DailyUse
     from edenmem.models.backup import StoredUser
     from edenmem.models.forgetting import Passage
     from edenmem.models.host import Agent, CachedContext, Message, Session, User
     from edenmem.models.integrity import Finding
+    from edenmem.models.records import AuditEntry
     from edenmem.models.told import Note
 
 
