@@ -43,15 +43,15 @@ def test_an_operators_bad_day(shop: Inside) -> None:
     # A program went past edenmem. What is wrong, and can it be mended?
     shop("doctor", "--quiet").ok()
     spoil_hash(fact["id"])
-    sick = shop("doctor", "--format", "json")
+    sick = shop("doctor", "--full", "--format", "json")
     assert sick.code == 1
     found = {check["name"]: check for check in sick.data if check["count"]}
     assert fact["id"] in str(found["hashes"])
     plan = shop("doctor", "--fix", "--dry-run")
     assert fact["id"][:14] in plan.out
-    assert shop("doctor", "--quiet").code == 1  # a plan mends nothing
+    assert shop("doctor", "--full", "--quiet").code == 1  # a plan mends nothing
     shop("doctor", "--fix", "--yes").ok()
-    shop("doctor", "--quiet").ok()
+    shop("doctor", "--full", "--quiet").ok()
     assert "doctor" in shop.json("log", "--target", fact["id"])[0]["actor"]["command"]
 
     # Somebody edits the wrong things.

@@ -19,8 +19,9 @@ LIST = ("fact", "list", "--agent", "mira")
 
 def test_the_file_holds_what_stdout_would(shared_cli: Cli) -> None:
     folder = shared_cli.cwd
-    for format in ("json", "csv", "table"):
-        command = (*LIST, "--format", format)
+    listed = {"json": LIST, "csv": LIST, "table": ("config", "show")}  # tables have ages
+    for format, words in listed.items():
+        command = (*words, "--format", format)
         written = shared_cli(*command, "-o", f"facts.{format}").ok()
         assert (written.out, written.err) == ("", "")
         assert (folder / f"facts.{format}").read_text() == shared_cli(*command).ok().out
