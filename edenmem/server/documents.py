@@ -22,13 +22,11 @@ from edenmem.engine.edits.reviewer import Reviewed
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConflictError, KeyTaken
 from edenmem.models.changes import AuditEntry
-from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact, FactFields, Policy, Reflection, ReviewItem
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.told import ReplyKind, ShownKind
 from edenmem.server.access import CALLER_KEY, Caller
 from edenmem.server.problems import Refused, problem_responses
-from edenmem.server.state import state_of
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -565,9 +563,9 @@ def _is_json(request: Request) -> bool:
 class RepeatableRoute(APIRoute):
     """A route that answers a repeated write with its first answer, by ``Idempotency-Key``.
 
-    Answers are kept in memory, for some time, and not beyond a forgetting. Without the key, and
-    after a start of the server, writes are safe to repeat all the same; see the guide. A function
-    that blocks runs in a thread of the store.
+    Answers are kept in memory, for some time. Without the key, and after a start of the server,
+    writes are safe to repeat all the same; see the guide. A function that blocks runs in a thread
+    of the store.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -590,10 +588,9 @@ class RepeatableRoute(APIRoute):
             caller = request.scope.get(CALLER_KEY)
             holder = getattr(caller, "token_id", None), request.method, request.url.path, key
             wanted = hash((await request.body(), str(request.query_params)))
-            known: dict[Any, tuple[int, Response | None, datetime]] = request.app.state.answers
-            await _drop_forgotten(request, known)
+            known: dict[Any, tuple[int, Response | None]] = request.app.state.answers
             if holder in known:
-                digest, answer, _ = known[holder]
+                digest, answer = known[holder]
                 if digest != wanted:
                     raise Refused(422, "the Idempotency-Key was used for another request")
                 if answer is None:
@@ -601,28 +598,16 @@ class RepeatableRoute(APIRoute):
                 return answer
             while len(known) >= _MOST_KEYS:
                 del known[next(iter(known))]
-            known[holder] = wanted, None, utc_now()
+            known[holder] = wanted, None
             try:
                 answer = await handle(request)
             except BaseException:
                 known.pop(holder, None)
                 raise
-            known[holder] = wanted, answer, utc_now()
+            known[holder] = wanted, answer
             return answer
 
         return repeatable
-
-
-async def _drop_forgotten(
-    request: Request, known: dict[Any, tuple[int, Response | None, datetime]]
-) -> None:
-    """Drop the answers from before the last forgetting, by this or another process."""
-    erasure = state_of(request).service.store.erasure
-    if known and (forgettings := await in_thread(erasure.forgettings)):
-        last = forgettings[0].closed_at or utc_now()
-        for holder, (_, answer, at) in list(known.items()):
-            if answer is not None and at <= last:
-                del known[holder]
 
 
 #: Number of answers to repeat, and longest key of a request.

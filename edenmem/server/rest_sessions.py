@@ -98,7 +98,8 @@ def read_session_memory(
     view = current_view(store, session, chosen, own_only=reach.caller.user_id is not None)
     scopes = tuple(filter(reach.caller.may_read, view.reads))
     facts = memory.facts(FactFilter(scopes=scopes, session_id=session.id), limit=_LATEST)
-    reflections = memory.reflections(scopes, since=session.created_at)
+    first = next(iter(store.host.messages(session.id)), None)
+    reflections = memory.reflections(scopes, since=first.created_at if first else None)
     from_here = [each for each in reflections if each.session_id == session.id]
     return SessionMemoryDocument(
         session_id=session.id,
@@ -455,9 +456,7 @@ def list_sessions(
     chosen = reach.agent(agent)
     account = reach.account(chosen, user)
     return page(
-        lambda before: reach.service.store.host.sessions(
-            agent_id=chosen.id, user_id=account, before=before
-        ),
+        lambda _: reach.service.store.host.sessions(agent_id=chosen.id, user_id=account),
         lambda session: (session.last_activity or _NEVER, session.id),
         lambda session: NamedDocument(
             id=session.id, name=session.label, created_at=session.created_at

@@ -76,14 +76,9 @@ class Host(Protocol):
         agent_id: str | None = None,
         user_id: str | None = None,
         group_id: str | None = None,
-        before: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
-        """Yield sessions that match all filters and are not deleted, latest activity first.
-
-        Sessions without activity are last. With ``before``, only sessions with activity before
-        this time, or with none.
-        """
+        """Yield sessions that match all filters and are not deleted, latest activity first."""
 
     def session(self, session_id: str) -> Session | None:
         """Return the session with this ID, unless it is deleted."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain, islice
+from heapq import merge
+from itertools import islice
 from typing import Any
 
 import bson
@@ -160,7 +161,6 @@ class MongoHost:
         agent_id: str | None = None,
         user_id: str | None = None,
         group_id: str | None = None,
-        before: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
         named: Filter = {}
@@ -171,9 +171,8 @@ class MongoHost:
         if group_id is not None:
             named["group_id"] = group_id
         activity = "memory_context.last_activity"
-        earlier = {"$lt": before} if before is not None else {}
         recorded = self._db.sessions.find(
-            {**named, activity: {**at_or_after(EPOCH), **earlier}, **NOT_DELETED},
+            {**named, activity: at_or_after(EPOCH), **NOT_DELETED},
             host_codec.SESSION_FIELDS,
             sort=[(activity, -1), ("_id", 1)],
         )
@@ -182,7 +181,12 @@ class MongoHost:
             host_codec.SESSION_FIELDS,
             sort=[("updatedAt", -1), ("_id", 1)],
         )
-        return islice(map(host_codec.session_from, chain(recorded, silent)), limit)
+        both = merge(
+            map(host_codec.session_from, recorded),
+            map(host_codec.session_from, silent),
+            key=_latest_first,
+        )
+        return islice(both, limit)
 
     def session(self, session_id: str) -> Session | None:
         found = self._db.sessions.find_one(
@@ -514,3 +518,8 @@ def _too_large(size: int) -> str:
     if size <= LARGEST:
         return ""
     return f"too large for MongoDB: {size:,} bytes (limit {LARGEST:,})"
+
+
+def _latest_first(session: Session) -> tuple[float, str]:
+    moment = session.last_activity or session.created_at or EPOCH
+    return -moment.timestamp(), session.id

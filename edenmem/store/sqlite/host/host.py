@@ -152,7 +152,6 @@ class Host(Part):
         agent_id: str | None = None,
         user_id: str | None = None,
         group_id: str | None = None,
-        before: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
         member = (
@@ -164,7 +163,6 @@ class Host(Part):
             (member.format("agent"), agent_id),
             (member.format("user"), user_id),
             (" AND s.group_id = ?", group_id),
-            (" AND coalesce(s.last_activity, -1) < ?", before and to_ms(before)),
         ):
             if value is not None:
                 where += condition
