@@ -38,6 +38,10 @@ _STOCK = pattern("form.stock")
 #: Results of tools that state nothing about the world.
 _ROUTINE = pattern("form.routine")
 _QUESTION = re.compile(r"[?？؟]\W*\Z|\A\W*¿|(?:吗|呢|ですか|ますか|ไหม|หรือเปล่า|습니까|나요)\W*\Z")
+#: What an English subject begins with other than a name.
+SUBJECT = re.compile(
+    r"(?:the|an?|this|these|those|each|every|both|all|\d\S*|\w+ing)\b", re.IGNORECASE
+)
 _PARTICLE = re.compile(r"de|du|la|le|des|of|the|van|von|der|den|di|da|do|dos|y|e|and|&|al|el")
 _GREETINGS = word_set("form.greetings")
 _GREETED_WITH = tuple(word for word in _GREETINGS if is_unspaced(word))
@@ -47,6 +51,10 @@ _GREETING_CHARACTERS, _GREETING_WORDS = 14, 8
 _FEW_WORDS = 3
 #: Words with which no sentence ends that lacks its full stop.
 _DANGLING = word_set("form.dangling")
+_VERB = pattern("form.verb")
+_ENGLISH = word_set("form.english")
+#: Maximum length in words of a text whose missing name is odd: a longer one may describe.
+_NAMELESS_WORDS = 8
 _QUOTED_SPEECH = re.compile('["“„«「:]| (?:that|if|no|yes)\\b')
 #: Words that stand for the speaker or the reader, in the forms that no other word shares.
 _FIRST_PERSON = pattern("form.first_person")
@@ -118,6 +126,20 @@ def find_prompt_words(
     if len(hits) >= 4 or (hits and len(hits) >= 0.5 * len(own)):
         return "repeats the prompt's own words or example"
     return None
+
+
+def is_bare(candidate: Candidate, evidence: Evidence) -> bool:
+    """Check whether a text has no English verb, or is short and names nobody and nothing."""
+    text, words = candidate.content, words_of(candidate.content)
+    is_plural = "and" in words[:-1]  # "Anna and Ben live in Porto": a verb without an ending
+    is_english = text.isascii() and bool(_ENGLISH.intersection(words))
+    if is_english and not is_plural and not _VERB.search(text.partition(" ")[2]):
+        return True
+    if candidate.scope not in ("user", "agent") or len(words) > _NAMELESS_WORDS:
+        return False
+    is_uncased = text.upper() == text.lower()  # such scripts do not show their names
+    is_named = any(not each.is_first for each in named_words(text))
+    return not (is_uncased or is_named or SUBJECT.match(text) or evidence.names.intersection(words))
 
 
 def name_the_user(content: str, evidence: Evidence) -> str:

@@ -9,7 +9,6 @@ sums are whole numbers: the answer is the same in any process and on any machine
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
@@ -17,6 +16,7 @@ from itertools import pairwise
 from zlib import crc32
 
 from edenmem.acceptance.evidence import Evidence
+from edenmem.acceptance.form import SUBJECT
 from edenmem.acceptance.texts import is_unstopped, stem_of, words_of
 
 #: Number of weights, and the units in which they are whole numbers, per unit of log odds.
@@ -26,8 +26,6 @@ REFUSED, DOUBTED = 2.0, 1.0
 #: How many first words count by their place, with the lengths of their beginnings and endings; and
 #: how many without.
 _WORDS, _PARTS, _NEAR_WORDS = 3, (2, 3, 4), 16
-#: What an English subject begins with other than a name.
-_SUBJECT = re.compile(r"(?:the|an?|this|these|those|each|every|both|all|\d\S*|\w+ing)\b")
 
 
 def features(text: str, evidence: Evidence) -> Iterator[str]:
@@ -58,7 +56,7 @@ def _masked(word: str, evidence: Evidence) -> str:
     if word in evidence.names:
         return "<name>"
     is_name = word in evidence.capitals or (len(word) > 3 and stem_of(word) in evidence.capitals)
-    return "<other>" if is_name and not _SUBJECT.fullmatch(word) else word
+    return "<other>" if is_name and not SUBJECT.fullmatch(word) else word
 
 
 def places_of(text: str, evidence: Evidence) -> set[int]:

@@ -21,6 +21,8 @@ _BARE = pattern("orders.bare")
 _MODAL = text_of("orders.modal")
 _AGENT = text_of("orders.agent")
 _BULLET = re.compile(r"\A[\s•*–—>#-]*(?:\d{1,3}[.)]\s+)?")
+#: What begins a part of a sentence that the person before it need not have asked for.
+_ASIDE = re.compile(r"\s*[(\[;—–]\s*|\s--?\s")
 _BOUNDARY = re.compile(r"(?<=[^\d][.!?؟।\]])\s+|(?<=[。！？])|\n")
 
 
@@ -45,10 +47,11 @@ def find_order(text: str, agents: Iterable[str], people: Iterable[str]) -> str |
     for sentence in _BOUNDARY.split(bare):
         spoken = _BULLET.sub("", sentence)
         spoken = address.sub("", spoken, count=1) if address.match(spoken) else spoken
+        for part in _ASIDE.split(spoken):
+            if _MEMORY.search(part) and not _is_attributed(part):
+                return "is an order about instructions or memory"
         if _is_attributed(spoken):
             continue
-        if _MEMORY.search(spoken):
-            return "is an order about instructions or memory"
         first = fold(spoken.partition(" ")[0])
         if first not in known and _IMPERATIVE.match(spoken):
             return "is an order to the agent; say who asked for it"

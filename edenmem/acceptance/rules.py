@@ -48,7 +48,7 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
     judgment = Judgment(content=content, sources=sources, quote=candidate.quote)
     if violations:
         return msgspec.structs.replace(judgment, violations=tuple(violations))
-    if odds >= DOUBTED:
+    if odds >= DOUBTED or (not is_exempt and form.is_bare(candidate, evidence)):
         doubts.append(Finding("statement", _UNLIKE))
     item = Item(candidate=candidate, evidence=evidence, sources=sources)
     if candidate.scope == "agent" and (name := find_user_named(candidate.content, evidence)):

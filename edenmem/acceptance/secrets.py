@@ -57,14 +57,20 @@ _HARMLESS = re.compile(
     r"|\d{1,2}-[a-z]+|https?://.*|1password\w*|keepass\w*|[a-z]{1,3}\d|\w+['’]\w+|[a-z]+-\d",
     re.IGNORECASE,
 )
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _UNIT_AFTER = pattern("secrets.unit_after")
 #: How far a value may be from its name, in characters.
 _NEAR = 60
 
 
+def _visible(text: str) -> str:
+    """Return a text in compatible letters, without signs that show nothing and part a word."""
+    return _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
+
+
 def find_secret(text: str) -> str | None:
     """Return the kind of secret in a text, without quoting it; None without one."""
-    text = unicodedata.normalize("NFKC", text)
+    text = _visible(text)
     if _KEY.search(text):
         return "an access key"
     if any(_is_card(re.sub(r"\D", "", match.group())) for match in _CARD.finditer(text)):
@@ -78,7 +84,7 @@ def find_secret(text: str) -> str | None:
 
 def named_values(text: str) -> Iterator[str]:
     """Yield the values that a text calls a password, a code or the like, in lower case."""
-    text = unicodedata.normalize("NFKC", text)
+    text = _visible(text)
     lower = text.lower()
     if len(lower) != len(text):  # a letter that has no single lower one, such as "İ"
         lower = text

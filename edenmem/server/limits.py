@@ -38,6 +38,8 @@ _CHATS, _KEPT = "/v1/", 8
 #: Passes of the event loop that a request takes, about, and the number of passes that their average
 #: duration is from.
 _PASSES, _RECENT = 100, 16
+#: Seconds that a single pass counts at most, and for which the average of the last ones holds.
+_LONGEST, _FRESH = 0.1, 2.0
 #: Paths with a time limit for answers. The proxy waits for the upstream.
 _TIMED = ("/api/", "/ready")
 #: Maximum expansion of a compressed body that expands to more than 1 MB.
@@ -63,6 +65,7 @@ class Limits:
         self._in_flight = 0
         self._chats = 0
         self._pass = 0.0  # recent duration of a pass of the event loop, in seconds
+        self._noted = 0.0
         self._is_passing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,13 +101,18 @@ class Limits:
         """Measure a pass of the event loop, once for all requests that begin in it."""
         if not self._is_passing:
             self._is_passing, begun = True, monotonic()
-            await asyncio.sleep(0)
-            self._is_passing = False
+            try:
+                await asyncio.sleep(0)
+            finally:
+                self._is_passing = False
             self.note_pass(monotonic() - begun)
 
     def note_pass(self, seconds: float) -> None:
-        """Note the duration of a pass of the event loop."""
-        self._pass += (seconds - self._pass) / _RECENT
+        """Note the duration of a pass of the event loop. One long pass alone is no overload."""
+        now = monotonic()
+        before = self._pass if now - self._noted < _FRESH else 0.0
+        self._pass = before + (min(seconds, _LONGEST) - before) / _RECENT
+        self._noted = now
 
     def _excess(self, path: str) -> str | None:
         """Return why a request exceeds the number of requests."""
