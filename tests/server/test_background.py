@@ -30,6 +30,7 @@ class Former:
         self.ended = asyncio.Event()
         self.pause = timedelta()
         self.chats = self
+        self.outcome = "applied"
 
     def due_at(self, session_id: str, agent_id: str) -> datetime:
         self.pause -= timedelta(milliseconds=30)
@@ -57,7 +58,7 @@ class Former:
             FormationReport(
                 session_id=session_id,
                 agent_id=agent_id,
-                outcome="applied",
+                outcome=self.outcome,
                 messages=4,
                 facts_added=2,
                 reflections={"user": 1},
@@ -146,9 +147,12 @@ async def test_the_log_counts_what_was_formed(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, "edenmem.server"):
         background.form_later("a-session", "mira")
         await settle()
-    (line,) = caplog.messages
-    assert line == (
+        former.outcome = "waiting"
+        background.form_later("another", "mira")
+        await settle()
+    assert caplog.messages == [
         "formed memory of session a-session (messages: 4, facts added: 2,"
-        " changed or removed: 0, reflections: 1)"
-    )
+        " changed or removed: 0, reflections: 1)",
+        "memory of session another is not formed yet (waiting); see why: edenmem status",
+    ]
     await background.drain()

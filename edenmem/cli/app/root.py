@@ -87,7 +87,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_DATA, "data.import_", "import", "backups, chats, notes"),
         Entry(_DATA, "data.export", "export", "write memory to a file"),
         Entry(_DATA, "data.export", "backup", "a dated, verified file"),
-        Entry(_DATA, "data.forget", "forget", "erase completely"),
+        Entry(_DATA, "data.forget", "forget", "erase memory for good"),
         Entry(_DATA, "data.forget", "person", "show, export, forget", True),
         Entry(_DATA, "data.migrate", "migrate", "from v1; the schema", True),
         Entry(_SERVERS, "servers.serve", "serve", "chat proxy, REST API"),

@@ -170,3 +170,9 @@ def _log_formed(session_id: str, reports: Sequence[FormationReport]) -> None:
             sum(each.facts_revised + each.facts_removed for each in formed),
             sum(sum(each.reflections.values()) for each in formed),
         )
+    if unfinished := [each for each in reports if each.outcome in ("waiting", "failed")]:
+        told.warning(
+            "memory of session %s is not formed yet (%s); see why: edenmem status",
+            session_id,
+            ", ".join(dict.fromkeys(each.outcome for each in unfinished)),
+        )

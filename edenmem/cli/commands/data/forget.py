@@ -529,7 +529,7 @@ _WHY = {
 
 # -- person --------------------------------------------------------------------------------------
 
-person_app = group("Show, export and erase everything about a person.")
+person_app = group("Show, export and erase what memory has about a person.")
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Username, ID or ID prefix.")]
 

@@ -68,7 +68,7 @@ def help(
         text = (_GUIDES / f"{name}.md").read_text("utf-8")
         _show_guide(run.out, _COMMENT.sub("", text), root)
     else:
-        known = [*guide_names(), *root.command.list_commands(root)]
+        known = guide_names() if guide else [*guide_names(), *root.command.list_commands(root)]
         raise NotFoundError(
             f"no such command or guide: {name!r}",
             hint=suggest(name, known) or "'edenmem help' lists all",
