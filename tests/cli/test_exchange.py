@@ -107,7 +107,7 @@ def test_memories_of_mem0_come_in_by_their_own_format(cli: Cli) -> None:
     assert (refused.code, "entry 2: unknown user: 'stranger'" in refused.err) == (2, True)
     assert "--add-missing adds" in refused.err
     for form in (export, json.dumps([one], indent=1), json.dumps(one)):
-        assert "stdin: memories of mem0\n" in cli("import", "-", "--dry-run", input=form).err
+        assert "stdin: mem0 memories\n" in cli("import", "-", "--dry-run", input=form).err
     for other in (json.dumps({"content": "a memory"}), json.dumps({"type": "x", "memory": "y"})):
         assert "mem0" not in cli("import", "-", input=other).err
     done = cli(*asked, "--skip-bad", input=export)

@@ -16,7 +16,6 @@ SECTIONS = (
     "Use of facts",
     "Longest texts",
     "Oldest pending reflections",
-    "Model costs",
 )
 
 

@@ -60,17 +60,17 @@ class FileKind(StrEnum):
 
 
 _WORDS = {
-    FileKind.CHATGPT: "chats of ChatGPT",
-    FileKind.CLAUDE: "chats of Claude",
+    FileKind.CHATGPT: "ChatGPT chats",
+    FileKind.CLAUDE: "Claude chats",
     FileKind.MCP: "a knowledge graph of the MCP memory server",
-    FileKind.LETTA: "an agent file of Letta",
-    FileKind.OPENMEMORY: "memories of OpenMemory",
-    FileKind.GRAPHITI: "episodes of Graphiti or Zep",
+    FileKind.LETTA: "a Letta agent file",
+    FileKind.OPENMEMORY: "OpenMemory memories",
+    FileKind.GRAPHITI: "Graphiti or Zep episodes",
     FileKind.MESSAGES: "lists of messages",
-    FileKind.MEM0: "memories of mem0",
+    FileKind.MEM0: "mem0 memories",
     FileKind.SESSIONS: "conversations",
     FileKind.NOTES: "Markdown notes",
-    FileKind.RECORDS: "records of edenmem",
+    FileKind.RECORDS: "edenmem records",
 }
 
 

@@ -61,7 +61,7 @@ def write_for(
             counts["fact"] += len(facts)
             if system is not System.MEM0:
                 lossy = [f for f in facts if f.tags or f.metadata or f.expires_at]
-                left_out["tags, metadata and times of expiry"] += len(lossy)
+                left_out["tags, metadata and expiry times"] += len(lossy)
             progress(counts["fact"])
             if facts or (text and system is System.MARKDOWN):
                 yield _Content(scope, names, facts, text)

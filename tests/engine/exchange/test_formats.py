@@ -666,7 +666,7 @@ def test_an_export_for_another_system_comes_back(
             "# anna (user, eve)\n\nAnna is busy.\n\n- Anna bakes on Sundays.\n- Anna rows.\n"
         )
         return
-    lost = {} if system is System.MEM0 else {"tags, metadata and times of expiry": 3}
+    lost = {} if system is System.MEM0 else {"tags, metadata and expiry times": 3}
     assert report.left_out == {"texts": 1, **lost}
     other = open_store("sqlite")
     other.host.add_agent(make_agent("eve"))

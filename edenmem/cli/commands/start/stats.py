@@ -113,17 +113,20 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     if statistics.most_retrieved:
         out.line()
         out.listing(statistics.most_retrieved, _RETRIEVED)
-    out.section("Longest texts")
-    if statistics.over_limit:
-        out.note(f"{many(statistics.over_limit, 'text')} over the limit")
-    out.listing(statistics.texts, _TEXTS, empty="none")
-    out.section("Oldest pending reflections")
-    out.listing(statistics.buffers, _BUFFERS, empty="nothing pending")
+    if statistics.texts:
+        out.section("Longest texts")
+        if statistics.over_limit:
+            out.note(f"{many(statistics.over_limit, 'text')} over the limit")
+        out.listing(statistics.texts, _TEXTS)
+    if statistics.buffers:
+        out.section("Oldest pending reflections")
+        out.listing(statistics.buffers, _BUFFERS)
     if statistics.rejected:
         out.section("Rejected items of models")
         out.listing(list(statistics.rejected.items()), _REJECTED)
-    out.section("Model costs")
     days = daily(statistics.days)
+    if days:
+        out.section("Model costs")
     if len(days) > 1:
         tokens = {
             "tokens in": [day.input_tokens for day in days],
