@@ -64,7 +64,8 @@ def _forget(upstream: FakeUpstream) -> None:
 
 
 async def _serve(path: str, url: str, size: int, count: int) -> None:
-    settings = Settings(server=ServerSettings(upstream_url=url, max_requests=1000))
+    limits = ServerSettings(upstream_url=url, max_requests=1000, max_wait_seconds=60)
+    settings = Settings(server=limits)
     store = SqliteStore(path)
     embedder = KnownVectors(size, count)
     service = MemoryService(store, settings, embedder=embedder, actor=data.ACTOR)
