@@ -206,11 +206,12 @@ def _unsaid_numbers(item: Item) -> str | None:
     own = frozenset().union(*(each.numbers for each in item.cited)) if stated else None
     if not own:
         return None  # without digits, or said in words, which no table knows in every language
-    near = own.union(*(each.numbers for each in item.near), item.evidence.background_numbers)
-    unsaid = [forms for forms in stated if len(forms[0]) > 1 and not _is_said(forms, near)]
-    days = near | _possible_days(each.sent_at for each in item.cited) if unsaid else near
+    said = own.union(*(each.numbers for each in item.near), item.evidence.background_numbers)
+    unsaid = [forms for forms in stated if len(forms[0]) > 1 and not _is_said(forms, said)]
+    if unsaid:
+        said |= _possible_days(each.sent_at for each in item.cited)
     for forms in unsaid:
-        if not _is_said(forms, days):
+        if not _is_said(forms, said):
             return f"the number '{forms[0]}' is not in the cited messages"
     return None
 

@@ -129,7 +129,7 @@ def find_prompt_words(
 
 
 def is_bare(candidate: Candidate, evidence: Evidence) -> bool:
-    """Check whether a text has no English verb, or is short and names nobody and nothing."""
+    """Check whether an English text has no verb, or a short text no name of a person or thing."""
     text, words = candidate.content, words_of(candidate.content)
     is_plural = "and" in words[:-1]  # "Anna and Ben live in Porto": a verb without an ending
     is_english = text.isascii() and bool(_ENGLISH.intersection(words))

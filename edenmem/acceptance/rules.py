@@ -35,13 +35,13 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
         )
         if reason
     ]
+    if not violations and (fault := form.find_fault(candidate, evidence)):
+        violations.append(Finding("statement", fault))
     is_note = candidate.kind == "reflection" and candidate.scope == "session"
     is_exempt = is_note or candidate.takes_orders or form.speaks_of_users(content, evidence)
-    odds = 0.0 if is_exempt else unlikeness(content, evidence)
-    is_unlike = odds >= REFUSED
-    fault = form.find_fault(candidate, evidence) or (_UNLIKE if is_unlike else None)
-    if fault and not violations:
-        violations.append(Finding("statement", fault))
+    odds = 0.0 if violations or is_exempt else unlikeness(content, evidence)
+    if odds >= REFUSED:
+        violations.append(Finding("statement", _UNLIKE))
     sources, refusal, doubts = _check_sources(candidate, evidence)
     if refusal:
         violations.append(refusal)

@@ -224,7 +224,7 @@ class Tokens(Protocol):
         """
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
-        """Remove a token and free its name; return False if there is no such token."""
+        """Remove a token, so that its name may be used again; return whether there was one."""
 
     def note_use(self, token_id: str, at: datetime) -> None:
         """Record when a token was last used."""
