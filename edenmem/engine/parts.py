@@ -19,9 +19,7 @@ from edenmem.errors import ConfigError
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import Backfiller
-    from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder, SwitchPlan
-    from edenmem.engine.evaluation.queries import LabeledQuery
-    from edenmem.engine.evaluation.tuning import Comparison, Tuning
+    from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder
     from edenmem.engine.exchange.conversion import Conversion, Defaults
     from edenmem.engine.exchange.edits import ApplyReport, Edit
     from edenmem.engine.exchange.exporter import BackupReport, ExportReport, ExportRequest
@@ -159,32 +157,16 @@ class Embeddings:
         finally:
             await new.close()
 
-    async def compare(
-        self, switcher: ModelSwitcher, plan: SwitchPlan, queries: Sequence[LabeledQuery]
-    ) -> Comparison:
-        """Compare search with the current and the new model; see `compare_models`."""
-        from edenmem.engine.evaluation.tuning import compare_models
-
-        return await compare_models(plan.switch, queries, old=self._runtime, new=switcher.runtime)
-
 
 class Evaluations:
-    """Evaluate and tune search."""
+    """Evaluate search."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.evaluation.evaluator import Evaluator
         from edenmem.engine.evaluation.queries import read_queries
 
-        self._settings = runtime.settings.search
-        self._evaluator = Evaluator(runtime)
         self.read = partial(read_queries, runtime.store)
-        self.evaluate = self._evaluator.evaluate
-
-    async def tune(self, queries: Sequence[LabeledQuery], *, recipes: Sequence[str]) -> Tuning:
-        """Tune the search settings; see `tuning.tune`."""
-        from edenmem.engine.evaluation.tuning import tune
-
-        return await tune(self._evaluator, queries, self._settings, recipes=recipes)
+        self.evaluate = Evaluator(runtime).evaluate
 
 
 class Checkups:

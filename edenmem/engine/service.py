@@ -1137,7 +1137,7 @@ class MemoryService:
 
     @cached_property
     def evaluation(self) -> parts.Evaluations:
-        """Evaluate and tune search."""
+        """Evaluate search."""
         return parts.Evaluations(self._runtime)
 
     @cached_property

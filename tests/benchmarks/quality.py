@@ -34,7 +34,6 @@ from edenmem.engine.evaluation.evaluator import (
     ranking,
 )
 from edenmem.engine.evaluation.queries import LabeledQuery, LabeledSet, read_queries
-from edenmem.engine.evaluation.tuning import Tuning, tune
 from edenmem.engine.factory import open_embedder, open_reranker
 from edenmem.search.metrics import ndcg
 from edenmem.search.recipes import RECIPES, recipe
@@ -62,14 +61,13 @@ RERANKED = ("convex+rerank", "rrf+rerank", "text+rerank")
 
 class Measured(NamedTuple):
     """What came out. ``model`` is the embedding model, ``reranker`` empty if there was none;
-    ``tuning`` only if it was asked for. ``gains`` are nDCG@10 by fusion and query."""
+    ``gains`` are nDCG@10 by fusion and query."""
 
     labeled: LabeledSet
     facts: int
     model: str
     reranker: str
     evaluation: Evaluation
-    tuning: Tuning | None
     gains: dict[str, dict[str, float]]
 
 
@@ -78,7 +76,6 @@ async def measure(
     folder: Path,
     *,
     search: SearchSettings = SETTINGS.search,
-    with_tuning: bool = False,
 ) -> Measured:
     """Measure the fusions and the stages after them on ``data``; the store is made in ``folder``.
 
@@ -106,7 +103,6 @@ async def measure(
             model=embedder.model if embedder else "none",
             reranker=reranker.model if reranker else "",
             evaluation=await evaluator.evaluate(labeled.queries, recipes=recipes),
-            tuning=await tune(evaluator, labeled.queries, search) if with_tuning else None,
             gains=await _gains(evaluator, labeled.queries, search, fusions),
         )
     finally:
@@ -197,8 +193,6 @@ def report(measured: Measured) -> str:
     ]
     if compared:
         parts.append(_table(["with the words of the source", *_DIFFERENCE], compared))
-    if measured.tuning is not None:
-        parts.append(_tuned(measured.tuning))
     return "\n\n".join(parts)
 
 
@@ -227,17 +221,6 @@ def _by_kind(evaluation: Evaluation) -> str:
     return _table(["kind", "queries", *recipes], rows)
 
 
-def _tuned(tuning: Tuning) -> str:
-    told = ", ".join(f"{name} {value}" for name, value in tuning.best.items())
-    verdict = "within noise" if tuning.is_noise else "more than noise"
-    return (
-        f"Tuning ({tuning.tried} settings, cross-validated): best {told}; nDCG@10 "
-        f"{tuning.current_ndcg:.3f} in force, {tuning.held_out_ndcg:.3f} held out: "
-        f"{tuning.gain:+.3f} ± {tuning.spread:.3f}, {verdict}; "
-        f"{tuning.folds_agree:.0%} of the folds chose it."
-    )
-
-
 def _figure(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}"
 
@@ -263,7 +246,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--source-weight", type=float, default=None, metavar="W", help="search.source_weight"
     )
-    parser.add_argument("--tune", action="store_true", help="also look for better settings")
     parser.add_argument("--rerank-path", type=Path, metavar="FOLDER", help="an ONNX cross-encoder")
     parser.add_argument("--rerank-url", default="", metavar="URL", help="or an endpoint of one")
     parser.add_argument("--rerank-model", default="", metavar="NAME", help="and its model")
@@ -284,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (OSError, locomo.LocomoError) as error:
         parser.error(str(error))
     with tempfile.TemporaryDirectory(prefix="edenmem-quality-") as folder:
-        measured = asyncio.run(measure(data, Path(folder), search=search, with_tuning=options.tune))
+        measured = asyncio.run(measure(data, Path(folder), search=search))
     sys.stdout.write(report(measured) + "\n")
     if options.save:
         options.save.write_text(json.dumps(measured.gains))

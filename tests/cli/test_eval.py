@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.commands.search.eval import print_tuning
-from edenmem.engine.evaluation.tuning import Tuning
-from edenmem.models.changes import AddFact
-from edenmem.models.ids import utc_now
-from edenmem.models.scope import Scope
-from edenmem.store.sqlite import SqliteStore
-from tests.cli.conftest import LENA, MIRA, Cli, Inside, controls
-from tests.support.builders import make_fact
-from tests.support.memory import apply_one
+from tests.cli.conftest import Cli, Inside, controls
 
 WHALES, WALK = "f" * 23 + "1", "The walk starts at 17:30."
 
@@ -134,10 +123,6 @@ def test_what_cannot_be_done_is_refused(inside: Inside, tmp_path: Path) -> None:
     assert (missing.code, "no such file" in missing.err) == (3, True)
     wanting = inside("eval", file, "--recipe", "rrf")
     assert (wanting.code, "needs an embedding model" in wanting.err) == (2, True)
-    both = inside("eval", file, "--tune", "--by-kind")
-    assert (both.code, "without --top-k and --by-kind" in both.err) == (2, True)
-    few = inside("eval", file, "--tune", "--set", "search.recipe=text")
-    assert (few.code, "at least 20 queries" in few.err) == (2, True)
 
 
 @pytest.mark.slow
@@ -147,65 +132,3 @@ def test_hostile_queries_are_harmless(shared_cli: Cli, tmp_path: Path) -> None:
     result = shared_cli.on_terminal("eval", file, "--by-kind")
     assert result.code == 1
     assert not controls(result.out)
-
-
-@pytest.fixture
-def hall(prepared: Path, tmp_path: Path) -> Cli:
-    """A store of which each of 24 facts answers one query, if a word of it is searched for."""
-    file = tmp_path / "hall.db"
-    shutil.copy(prepared, file)
-    store = SqliteStore(file)
-    for number in range(24):
-        text = f"Locker n{number:02} holds the key k{number:02}."
-        fact = make_fact(Scope.user(MIRA, LENA), text, formed_at=utc_now())
-        apply_one(store, AddFact(fact=fact))
-    store.database.close()
-    return Cli(f"sqlite:///{file}", tmp_path)
-
-
-def test_tuning_prints_and_never_writes(hall: Cli, tmp_path: Path) -> None:
-    rows = [
-        row(f"n{number:02}", f"Locker n{number:02} holds the key k{number:02}.", user="lena")
-        for number in range(24)
-    ]
-    file = write(tmp_path, *rows)
-    local = {"EDENMEM_SEARCH_RECIPE": "text"}
-    before = sorted(path.name for path in tmp_path.iterdir())
-    told = hall("eval", file, "--tune", env=local).ok()
-    assert "the current settings are the best of those tried" in told.out
-    assert sorted(path.name for path in tmp_path.iterdir() if "-" not in path.name) == [
-        name for name in before if "-" not in name
-    ]
-    (data,) = hall("eval", file, "--tune", "--format", "json", env=local).ok().data
-    assert data["is_noise"] is True
-    assert data["commands"] == []
-    assert data["best"] == {"recipe": "text"}
-
-
-def test_a_gain_is_printed_as_what_to_write_down(capsys: pytest.CaptureFixture[str]) -> None:
-    current: dict[str, str | float] = {
-        "recipe": "convex",
-        "semantic_weight": 0.6,
-        "semantic_floor": 0.65,
-        "depth": 100,
-    }
-    tuning = Tuning(
-        queries=186,
-        tried=281,
-        current=current,
-        current_ndcg=0.84,
-        best={**current, "semantic_floor": 0.5},
-        best_ndcg=0.9,
-        held_out_ndcg=0.885,
-        gain=0.045,
-        spread=0.015,
-        folds_agree=0.5,
-    )
-    print_tuning(Invocation(), tuning)
-    told = capsys.readouterr().out
-    assert "+0.045 ± 0.015" in told
-    assert told.endswith("\nedenmem config set search.semantic_floor 0.5\n")
-    print_tuning(Invocation(), msgspec.structs.replace(tuning, spread=0.03))
-    told = capsys.readouterr().out
-    assert "within noise" in told
-    assert "[search]" not in told

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.tables import Column, format_amount, format_cost
 from edenmem.engine.history.descriptions import Section, describe_rejection
 from edenmem.engine.history.descriptions import describe_doubt as describe_doubt
 from edenmem.engine.reports import EditReport, FormationReport
 from edenmem.engine.scopes.references import Labels
-from edenmem.errors import line_location
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -36,7 +34,6 @@ from edenmem.text import ago, cell, iso, many
 if TYPE_CHECKING:
     from edenmem.engine.cold.report import ColdReport
     from edenmem.engine.context.told import Telling
-    from edenmem.engine.evaluation.queries import LabeledSet
     from edenmem.engine.formation.sharing import InForce
 
 
@@ -301,17 +298,6 @@ def facts_changed(report: FormationReport | ColdReport) -> str:
 def describe_former(former: InForce) -> str:
     """Describe who forms the platform's sessions, and why."""
     return f"{former.former} ({former.why})"
-
-
-def read_labeled_set(run: Invocation, file: str) -> LabeledSet:
-    """Read labeled queries, and print those that cannot be used."""
-    with lines_of(file) as lines:
-        labeled = run.service.evaluation.read(lines)
-    run.out.notes(
-        f"{line_location(unknown.line, file_name(file))}: {unknown.why}"
-        for unknown in labeled.unknown
-    )
-    return labeled
 
 
 def token_count(total: UsageTotal, tokens: int) -> str:

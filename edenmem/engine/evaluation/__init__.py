@@ -1,4 +1,4 @@
-"""Evaluation of search on labeled queries, and tuning of its settings.
+"""Evaluation of search on labeled queries.
 
 May import: runtime, scopes, search, sessions.
 """

@@ -23,12 +23,9 @@ from edenmem.models.search import FactFilter, Lists, Question, SearchAbility
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank
 from edenmem.search.recipes import (
     RECIPES,
-    WITH_SOURCE,
     Recipe,
     Rules,
-    Stage,
     fuse,
-    recipe,
     rules_of,
 )
 from edenmem.settings.schema import SearchSettings
@@ -103,14 +100,10 @@ class Foundation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluator:
-    """Measures recipes on labeled queries. Only reads.
+    """Measures recipes on labeled queries. Only reads."""
 
-    ``prepared``: use the staged vectors of a switch to the embedder's model too.
-    """
-
-    def __init__(self, runtime: Runtime, *, prepared: bool = False) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
-        self._prepared = prepared
         self._settings = runtime.settings.search
         self._embedder = runtime.embedder
         self._clock = runtime.clock
@@ -170,18 +163,6 @@ class Evaluator:
             plans.append(configured)
         return plans, [notice] if notice else []
 
-    async def source_plans(self, plans: Sequence[Recipe]) -> list[Recipe]:
-        """Return variants of the plans that search source messages, if the store can do so."""
-        ability = await in_thread(self._store.search.search_ability)
-        if not ability.source_words:
-            return []
-        more = [
-            recipe(plan.name, stages={Stage.SOURCE: True})
-            for plan in plans
-            if plan.base in WITH_SOURCE and not plan.source
-        ]
-        return [plan for plan in more if plan not in plans]
-
     async def candidates(
         self, queries: Sequence[LabeledQuery], plans: Sequence[Recipe], *, depth: int
     ) -> Foundation:
@@ -212,7 +193,6 @@ class Evaluator:
                     names,
                     model=model,
                     limit=depth,
-                    prepared=self._prepared,
                 )
                 for query, lists in zip(batch, candidates.lists, strict=True):
                     found[id(query)] = Found(

@@ -11,7 +11,6 @@ import pytest
 
 from edenmem.engine.evaluation.evaluator import Evaluator
 from edenmem.engine.evaluation.queries import LabeledQuery
-from edenmem.engine.evaluation.tuning import tune
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.search.searcher import Searcher
 from edenmem.engine.search.why_not import MissExplainer
@@ -354,21 +353,6 @@ class TestEvaluation:
             await evaluator.evaluate(
                 [self.query(cast.anna_scope, "cat", fact)], recipes=["text+rerank"]
             )
-
-    async def test_tuning_leaves_the_stages_as_they_are(
-        self, cast: Cast, embedder: FakeEmbedder
-    ) -> None:
-        facts = add(
-            cast.store, embedder, cast.anna_scope, *(f"cat number{n} of Anna" for n in range(25))
-        )
-        queries = [self.query(cast.anna_scope, f"number{n}", fact) for n, fact in enumerate(facts)]
-        configured = settings(recipe="text+rerank+mmr")
-        evaluator = Evaluator(
-            make_runtime(cast.store, configured, embedder=embedder, reranker=Reading())
-        )
-        tuned = await tune(evaluator, queries, configured.search, recipes=["text", "rrf+recency"])
-        assert tuned.current["recipe"] == "text+rerank+mmr"
-        assert str(tuned.best["recipe"]).endswith("+rerank+mmr")
 
 
 async def test_several_searches_at_once(cast: Cast, embedder: FakeEmbedder, tmp_path: Path) -> None:

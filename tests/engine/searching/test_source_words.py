@@ -5,9 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from edenmem.engine.evaluation.evaluator import Evaluator
-from edenmem.engine.evaluation.queries import LabeledQuery
-from edenmem.engine.evaluation.tuning import tune
 from edenmem.engine.search.searcher import Searcher
 from edenmem.engine.search.why_not import MissExplainer
 from edenmem.errors import StoreError, UsageError
@@ -85,22 +82,3 @@ async def test_without_the_index_the_command_is_named(town: Town, facts: list[Fa
     assert "index create facts_source" in (refused.value.hint or "")
     with pytest.raises(UsageError, match="takes no stage"):
         await searcher.search(["gearbox"], [town.his()], recipe="rrf+source")
-
-
-async def test_tuning_weighs_the_words_of_the_source(town: Town, facts: list[Fact]) -> None:
-    queries = [
-        LabeledQuery(
-            line=n, query=f"{word} {n}", scopes=(town.his(),), relevant=frozenset({fact.id})
-        )
-        for n in range(3)
-        for word, fact in zip(WORDS, facts, strict=True)
-    ]
-    settings = SearchSettings(recipe="text")
-    evaluator = Evaluator(make_runtime(town.store, Settings(search=settings)))
-    assert (await tune(evaluator, queries, settings)).tried == 1
-    index(town)
-    tuned = await tune(evaluator, queries, settings)
-    assert tuned.best["recipe"] == "text+source"
-    assert tuned.best_ndcg > tuned.current_ndcg + 0.3
-    assert not tuned.is_noise
-    assert tuned.changes["recipe"] == "text+source"

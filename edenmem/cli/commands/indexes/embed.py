@@ -13,11 +13,10 @@ from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
-from edenmem.cli.app.views import read_labeled_set
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column, format_cost
-from edenmem.errors import EdenmemError, ExitCode, UsageError
+from edenmem.errors import ExitCode, UsageError
 from edenmem.models.embeddings import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.settings.schema import SECRETS, Settings
 from edenmem.text import many
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillReport
     from edenmem.engine.embeddings.status import VectorState, VectorStatus
     from edenmem.engine.embeddings.switch import Progress, SwitchEnder, SwitchEnding, SwitchPlan
-    from edenmem.engine.evaluation.queries import LabeledSet
-    from edenmem.engine.evaluation.tuning import Comparison, RecipePair
     from edenmem.engine.service import MemoryService
 
 app = group("Create vectors for facts, and switch embedding models.")
@@ -213,20 +210,6 @@ def use(
             "--to-profile", metavar="NAME", help="Profile with the settings of the new model."
         ),
     ] = None,
-    compare: Annotated[
-        str | None,
-        typer.Option(
-            "--compare",
-            metavar="QUERIES",
-            help="Compare both models on labeled queries before the switch (see eval).",
-        ),
-    ] = None,
-    max_loss: Annotated[
-        float,
-        typer.Option(
-            "--max-loss", min=0, max=1, metavar="X", help="Maximum loss of recall for the switch."
-        ),
-    ] = 0.02,
     timeout: Annotated[
         str,
         typer.Option("--timeout", metavar="TIME", help="Maximum time to wait for a search index."),
@@ -237,14 +220,14 @@ def use(
     """Switch all memory to another embedding model; revert or complete a switch.
 
     The new vectors are stored next to the old ones while searches use the old model. Once all facts
-    have one, all searches switch to the new model; with --compare, only if recall falls by at most
-    --max-loss. Then add the new model to the configuration. Processes with the old model keep
-    working until --drop-old, which on MongoDB also replaces the field that the platform reads.
+    have one, all searches switch to the new model. Then add it to the configuration. Processes with
+    the old model keep working until --drop-old, which on MongoDB also replaces the field that the
+    platform reads. To compare both models, run 'edenmem eval' before and after the switch.
 
     An interrupted command can be repeated. --back, --drop-old and --abandon call no model.
 
     \b
-    edenmem embed use text-embedding-3-large --compare queries.jsonl
+    edenmem embed use text-embedding-3-large
     edenmem embed use --to local_model=multilingual-e5-small --dry-run
     edenmem embed use --back --yes
     edenmem embed use --drop-old
@@ -259,7 +242,6 @@ def use(
         _end(run, endings[0], patience=patience, yes=yes, dry_run=dry_run)
         return
     settings = _settings_after(run, changes, to_profile)
-    labeled = read_labeled_set(run, compare) if compare else None
     plan = _make_plan(run, settings)
     if dry_run:
         run.out.record(
@@ -286,15 +268,6 @@ def use(
     else:
         run.out.note(f"all vectors of {plan.switch.model} exist")
     filled = _fill_vectors(run, settings, plan)
-    comparison = _compare_models(run, settings, plan, labeled, patience) if labeled else None
-    if comparison is not None and comparison.loss > max_loss:
-        pair = comparison.pairs[0]
-        raise EdenmemError(
-            f"with {comparison.new_model}, recall@{comparison.top_k} of recipe {pair.recipe!r}"
-            f" falls from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than"
-            f" {max_loss:g}; {comparison.old_model} is still in use",
-            hint="allow the loss with --max-loss, or run 'edenmem embed use --abandon'",
-        )
     if plan.switch.phase == "filling":
         question = f"Switch from {plan.switch.previous} to {plan.switch.model}?"
         run.confirm(question, yes=yes, otherwise="prepared, but not switched")
@@ -305,13 +278,11 @@ def use(
 
     run.serve(commit)
     switch = _make_plan(run, settings).switch
-    compared = to_data(comparison) | {"loss": comparison.loss} if comparison else None
     run.out.record(
         {
             "switch": to_data(switch),
             "in_force": switch.in_force,
             "filled": _report_data(filled),
-            "comparison": compared,
         },
         [
             ("switch to", switch.model),
@@ -459,32 +430,6 @@ def _fill_vectors(run: Invocation, settings: Settings, plan: SwitchPlan) -> Back
         run.out.note(f"{plan.switch.in_force} is still in use; run the same command to continue")
         raise typer.Exit(ExitCode.UNAVAILABLE if report.stopped_early else ExitCode.SOME_FAILED)
     return report
-
-
-def _compare_models(
-    run: Invocation, settings: Settings, plan: SwitchPlan, labeled: LabeledSet, patience: float
-) -> Comparison:
-    """Compare both models on labeled queries, and print the scores for each recipe."""
-
-    async def compare(service: MemoryService) -> Comparison:
-        async with service.embeddings.switching(settings) as switcher:
-            await switcher.wait(patience=patience, progress=run.out.progress)
-            return await service.embeddings.compare(switcher, plan, labeled.queries)
-
-    found = run.serve(compare)
-    if not run.out.is_data:
-        columns: list[Column[RecipePair]] = [
-            Column("recipe", lambda pair: pair.recipe),
-            Column(f"recall@{found.top_k} old", lambda pair: pair.old.recall, "number"),
-            Column("new", lambda pair: pair.new.recall, "number"),
-            Column("MRR@10 old", lambda pair: pair.old.mrr, "number"),
-            Column("new", lambda pair: pair.new.mrr, "number"),
-            Column("nDCG@10 old", lambda pair: pair.old.ndcg, "number"),
-            Column("new", lambda pair: pair.new.ndcg, "number"),
-        ]
-        run.out.fields([("old", found.old_model), ("new", found.new_model)])
-        run.out.listing(found.pairs, columns)
-    return found
 
 
 #: Phase → description.

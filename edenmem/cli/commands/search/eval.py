@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
-from edenmem.cli.app.views import read_labeled_set
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.tables import Column
-from edenmem.errors import UsageError
+from edenmem.errors import line_location
 
 if TYPE_CHECKING:
     from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
-    from edenmem.engine.evaluation.tuning import Tuning
 
 
 def eval(
@@ -36,9 +35,6 @@ def eval(
     by_kind: Annotated[
         bool, typer.Option("--by-kind", help="Also measure each 'kind' of query.")
     ] = False,
-    tune: Annotated[
-        bool, typer.Option("--tune", help="Search for better settings and print them.")
-    ] = False,
 ) -> None:
     """Measure search recipes on labeled queries.
 
@@ -52,18 +48,16 @@ def eval(
     \b
     edenmem eval queries.jsonl
     edenmem eval queries.jsonl --recipe convex --recipe convex+rerank --top-k 5
-    edenmem eval queries.jsonl --tune
     """
     run = invocation(ctx)
-    if tune and (top_k is not None or by_kind):
-        raise UsageError("--tune optimizes nDCG@10; run it without --top-k and --by-kind")
-    labeled = read_labeled_set(run, file)
+    with lines_of(file) as lines:
+        labeled = run.service.evaluation.read(lines)
+    run.out.notes(
+        f"{line_location(unknown.line, file_name(file))}: {unknown.why}"
+        for unknown in labeled.unknown
+    )
     queries, names = labeled.queries, list(recipes or ())
-    if queries and tune:
-        run.out.progress("trying settings …")
-        tuning = run.serve(lambda service: service.evaluation.tune(queries, recipes=names))
-        print_tuning(run, tuning)
-    elif queries:
+    if queries:
         evaluation = run.serve(
             lambda service: service.evaluation.evaluate(queries, recipes=names, top_k=top_k)
         )
@@ -102,37 +96,3 @@ def _print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool)
 
 def _figure(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def print_tuning(run: Invocation, tuning: Tuning) -> None:
-    """Print the result of tuning, and the commands that set the best settings."""
-    out, commands = run.out, list[str]()
-    if not tuning.is_noise:
-        changes = tuning.changes.items()
-        commands = [f"edenmem config set search.{name} {value}" for name, value in changes]
-    data = to_data(tuning) | {"is_noise": tuning.is_noise, "commands": commands}
-    if out.data([data], dict):
-        return
-    out.fields(
-        [
-            ("queries", tuning.queries),
-            ("settings tried", tuning.tried),
-            ("current", _format_settings(tuning.current)),
-            ("  nDCG@10", f"{tuning.current_ndcg:.3f}"),
-            ("best", _format_settings(tuning.best)),
-            ("  nDCG@10", f"{tuning.best_ndcg:.3f} on the queries used for tuning"),
-            ("held out", f"{tuning.held_out_ndcg:.3f} on held-out queries"),
-            ("gain", f"{tuning.gain:+.3f} ± {tuning.spread:.3f} (standard error)"),
-            ("agreement", f"{tuning.folds_agree:.0%} of folds chose these settings"),
-        ]
-    )
-    if not tuning.changes:
-        out.line("\nthe current settings are the best of those tried")
-    elif tuning.is_noise:
-        out.line("\nthe gain is within noise: keep the settings, or label more queries")
-    else:
-        out.safe("\n".join(["\nto use the best settings:\n", *commands]))
-
-
-def _format_settings(settings: dict[str, str | float]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings.items())
