@@ -21,6 +21,7 @@ from edenmem.engine.runtime.answers import (
     FactsAnswer,
     ReflectionItem,
     ReflectionsAnswer,
+    VerifyAnswer,
 )
 from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.models.formation import CallUsage
@@ -168,6 +169,8 @@ class InstantLLM:
                 )
             case "dedup":
                 return DedupAnswer(decisions=[])  # what is left out is added
+            case "verify":
+                return VerifyAnswer(items=[])  # what is left out stays in doubt
             case _:
                 return request.answer(text=text())
 
