@@ -46,7 +46,7 @@ ROOMS = {
     "engine/search": ("engine/searching", "isolation"),
     "engine/seals": ("engine/seals",),
     "engine/sessions": ("engine/importing", "engine/service"),
-    "engine/stats": ("engine/test_statistics.py",),
+    "engine/statistics.py": ("engine/test_statistics.py",),
     "engine": ("engine",),
     "integrations": ("integrations",),
     "llm": ("llm",),

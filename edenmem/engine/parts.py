@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from edenmem.engine.exchange.importer import Importer
     from edenmem.engine.exchange.kinds import FileKind
     from edenmem.engine.history.undo import MissingVectors, UndoStep
-    from edenmem.engine.stats.statistics import MemoryStatistics
     from edenmem.models.indexes import SearchTrial
     from edenmem.settings.schema import Settings
 
@@ -75,16 +74,9 @@ class Stats:
     """Compute statistics."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.stats.statistics import gather
+        from edenmem.engine.statistics import gather
 
-        self._store = runtime.store
         self.gather = partial(gather, runtime.store, runtime.settings)
-
-    def page(self, statistics: MemoryStatistics) -> str:
-        """Render statistics as a page with charts."""
-        from edenmem.engine.stats.page import page
-
-        return page(statistics, self._store, place=self._store.database.info().location)
 
 
 class Embeddings:

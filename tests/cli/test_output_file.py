@@ -89,7 +89,6 @@ def test_files_in_use_are_never_overwritten(cli: Cli) -> None:
             ("--force", "fact", "list", "-o", name),
             ("export", "-o", name, "--force"),
             ("export", name, "--force"),
-            ("stats", "--html", name, "--force"),
             ("--force", "--version", "-o", name),
             ("forget", "--user", "lena", "--receipt", name, "--yes", "--force"),
         ):
@@ -132,7 +131,7 @@ def test_no_link_is_followed_and_no_public_mode_is_kept(cli: Cli) -> None:
     folder = cli.cwd / "else"
     folder.mkdir()
     target = folder / "facts.json"
-    for command in ((*LIST, "--json", "-o"), ("export",), ("stats", "--html")):
+    for command in ((*LIST, "--json", "-o"), ("export",)):
         link = cli.cwd / "link"
         link.symlink_to("else/facts.json")  # dangling, then to a public file
         for exists in (False, True):

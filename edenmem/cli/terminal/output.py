@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What tables, charts and notes draw → ASCII of the same width.
-_DRAWN = str.maketrans("…─━│┃╸╺█░▒▓→←·•×–—✓✗", "~--||--#.+=><.*x--+x")
+#: What tables and notes draw → ASCII of the same width.
+_DRAWN = str.maketrans("…─━│┃╸╺→←·•×–—✓✗", "~--||--><.*x--+x")
 
 
 def adapt_stream(stream: TextIO) -> None:

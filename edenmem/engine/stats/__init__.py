@@ -1,4 +1,0 @@
-"""Compute statistics of memory, and render them as a page.
-
-May import: scopes.
-"""
