@@ -55,18 +55,18 @@ class Chats:
     """Manage proxied chats. Functions that are not async block."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.chats import lookups, sessions
+        from edenmem.engine.chats import sessions
         from edenmem.engine.chats.memory import ChatMemory
 
-        self.find_agent = partial(lookups.find_agent, runtime)
-        self.find_user = partial(lookups.find_user, runtime)
-        self.add_user = partial(lookups.add_user, runtime)
+        self.find_agent = partial(sessions.find_agent, runtime)
+        self.find_user = partial(sessions.find_user, runtime)
+        self.add_user = partial(sessions.add_user, runtime)
         self.find_turn = partial(sessions.find_turn, runtime)
         self.store_turn = partial(sessions.store_turn, runtime)
         self.store_answer = partial(sessions.store_answer, runtime)
         self.is_forgotten = partial(sessions.is_forgotten, runtime)
-        self.due_at = partial(lookups.due_at, runtime)
-        self.find_recent = partial(lookups.find_recent, runtime)
+        self.due_at = partial(sessions.due_at, runtime)
+        self.find_recent = partial(sessions.find_recent, runtime)
         self.memory = ChatMemory(runtime)
 
 

@@ -10,9 +10,6 @@ from edenmem.memory.inverse import Inverse as Inverse
 from edenmem.memory.inverse import Past as Past
 from edenmem.memory.inverse import invert as invert
 from edenmem.memory.inverse import undo_id as undo_id
-from edenmem.memory.outcome import VOID as VOID
-from edenmem.memory.outcome import plain as plain
-from edenmem.memory.outcome import version_id as version_id
 from edenmem.memory.planner import Load as Load
 from edenmem.memory.planner import batches as batches
 from edenmem.memory.planner import fold as fold
@@ -22,6 +19,7 @@ from edenmem.memory.planner import preview as preview
 from edenmem.memory.requirements import Needs as Needs
 from edenmem.memory.requirements import needs as needs
 from edenmem.memory.settings import closed_reason as closed_reason
+from edenmem.memory.state import VOID as VOID
 from edenmem.memory.state import Answer as Answer
 from edenmem.memory.state import Disorder as Disorder
 from edenmem.memory.state import Effect as Effect
@@ -31,3 +29,5 @@ from edenmem.memory.state import Origin as Origin
 from edenmem.memory.state import State as State
 from edenmem.memory.state import Touch as Touch
 from edenmem.memory.state import Write as Write
+from edenmem.memory.state import plain as plain
+from edenmem.memory.state import version_id as version_id

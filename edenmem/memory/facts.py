@@ -7,7 +7,13 @@ from datetime import datetime
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.memory.outcome import (
+from edenmem.memory.requirements import home_of
+from edenmem.memory.state import (
+    Effect,
+    Origin,
+    State,
+    Touch,
+    Write,
     audit,
     conflict,
     duplicate,
@@ -17,8 +23,6 @@ from edenmem.memory.outcome import (
     result,
     stale,
 )
-from edenmem.memory.requirements import home_of
-from edenmem.memory.state import Effect, Origin, State, Touch, Write
 from edenmem.models.changes import (
     AddFact,
     ChangeSet,

@@ -17,10 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from edenmem.memory.facts import key_words
-from edenmem.memory.outcome import plain
 from edenmem.memory.reflections import reflection_in
 from edenmem.memory.requirements import Needs, home_of
-from edenmem.memory.state import Effect, Model, State
+from edenmem.memory.state import Effect, Model, State, plain
 from edenmem.models.changes import (
     EXPIRED,
     AddAgent,

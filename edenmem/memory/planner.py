@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import msgspec
 
 from edenmem.memory import facts, reflections, settings, texts
-from edenmem.memory.outcome import VOID, conflict, result
 from edenmem.memory.requirements import Needs, blocks_of, home_of, kept_scopes, needs
-from edenmem.memory.state import Answer, Effect, Head, State, Write
+from edenmem.memory.state import VOID, Answer, Effect, Head, State, Write, conflict, result
 from edenmem.models.changes import (
     AddAgent,
     AddFact,

@@ -5,9 +5,20 @@ from __future__ import annotations
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.memory.outcome import audit, conflict, duplicate, missing, plain, result, stale
 from edenmem.memory.requirements import home_of
-from edenmem.memory.state import Effect, State, Touch, Write
+from edenmem.memory.state import (
+    Effect,
+    State,
+    Touch,
+    Write,
+    audit,
+    conflict,
+    duplicate,
+    missing,
+    plain,
+    result,
+    stale,
+)
 from edenmem.memory.texts import new_text
 from edenmem.models.changes import (
     AddReflection,

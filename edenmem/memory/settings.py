@@ -6,9 +6,20 @@ import msgspec
 
 from edenmem.errors import ScopeError
 from edenmem.memory.facts import fact_in
-from edenmem.memory.outcome import audit, conflict, missing, plain, result, rewrite, stale
 from edenmem.memory.reflections import reflection_in
-from edenmem.memory.state import Effect, State, Touch, Write
+from edenmem.memory.state import (
+    Effect,
+    State,
+    Touch,
+    Write,
+    audit,
+    conflict,
+    missing,
+    plain,
+    result,
+    rewrite,
+    stale,
+)
 from edenmem.models.changes import (
     AddAgent,
     AddUser,

@@ -54,7 +54,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """All accounts of one person; see `edenmem.engine.scopes.people`.
+    """All accounts of one person; see `edenmem.engine.scopes.references`.
 
     ``id`` is the canonical ID, usually of an account; memory may exist under it without an
     account. ``accounts`` are the accounts that are not deleted, ``ids`` the owners of the person's

@@ -328,7 +328,7 @@ def test_killed_outright_it_goes_on(
 SIGNALED = """
 import os, sys
 from edenmem.__main__ import main
-from edenmem.store.sqlite.core.migrations import Migrations
+from edenmem.store.sqlite.core.database import Migrations
 
 put, count, number = Migrations.put_migration_run, 0, int(sys.argv.pop(1))
 

@@ -9,7 +9,7 @@ import pytest
 
 from edenmem.engine.context.builder import ContextBuilder, first_lines
 from edenmem.engine.context.recall import Recaller
-from edenmem.engine.scopes.people import person_of, person_with, resolve_person
+from edenmem.engine.scopes.references import person_of, person_with, resolve_person
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.engine.service import MemoryService
 from edenmem.errors import UsageError

@@ -27,7 +27,7 @@ from edenmem.engine.cold.report import (
     StopKind,
     failures_of,
 )
-from edenmem.engine.edits.fields import expire
+from edenmem.engine.edits.checks import expire
 from edenmem.engine.edits.reviewer import settle_overdue
 from edenmem.engine.erasure.sweep import RECENT, Sweep
 from edenmem.engine.formation.sharing import COLD_QUERY

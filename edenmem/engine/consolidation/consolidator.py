@@ -31,7 +31,7 @@ from edenmem.engine.scopes.overview import (
     why_not_due,
     word_limit_of,
 )
-from edenmem.engine.scopes.people import other_scopes
+from edenmem.engine.scopes.references import other_scopes
 from edenmem.errors import (
     ConfigError,
     ContextOverflow,

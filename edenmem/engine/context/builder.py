@@ -30,7 +30,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import session_and_agents
 from edenmem.engine.scopes.overview import in_database, word_limit_of
-from edenmem.engine.scopes.people import person_of
+from edenmem.engine.scopes.references import person_of
 from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import StoreReadOnly, UsageError
 from edenmem.models.host import Agent, CachedContext, Person, Session

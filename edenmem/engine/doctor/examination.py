@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from edenmem.engine.doctor import memory, surroundings
 from edenmem.engine.doctor.context import DoctorContext
+from edenmem.engine.doctor.memory import foreign_vectors
 from edenmem.engine.doctor.report import (
     CATALOG,
     LEFT_OUT,
@@ -18,7 +19,6 @@ from edenmem.engine.doctor.report import (
     State,
     worse,
 )
-from edenmem.engine.doctor.vectors import foreign_vectors
 from edenmem.errors import EdenmemError, StoreUnreachable
 from edenmem.models.backup import RecordKind
 from edenmem.models.integrity import Finding

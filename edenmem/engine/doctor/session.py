@@ -18,7 +18,7 @@ from edenmem.engine.doctor import surroundings
 from edenmem.engine.doctor.context import DoctorContext, Providers
 from edenmem.engine.doctor.examination import Doctor, describe_error
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
-from edenmem.engine.edits.fields import expire
+from edenmem.engine.edits.checks import expire
 from edenmem.engine.edits.user_merging import join_facts
 from edenmem.engine.embeddings.choice import settle
 from edenmem.engine.erasure.sweep import Returned, Sweep
@@ -26,7 +26,7 @@ from edenmem.engine.formation.claims import Claims
 from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
-from edenmem.engine.scopes.people import other_scopes
+from edenmem.engine.scopes.references import other_scopes
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.memory.formations import release
 from edenmem.models.changes import (

@@ -8,18 +8,15 @@ from typing import Literal, TypeVar
 import msgspec
 
 from edenmem.acceptance.secrets import find_secret
-from edenmem.engine.consolidation.draft import without_version
-from edenmem.engine.consolidation.sentences import fix_sentences, keep_fixed
+from edenmem.engine.consolidation.draft import fix_sentences, keep_fixed, without_version
 from edenmem.engine.edits import checks
-from edenmem.engine.edits.checks import check_result
-from edenmem.engine.edits.fields import check_fields
+from edenmem.engine.edits.checks import check_fields, check_result
 from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.formation.sharing import keep_proof
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import fact_buffer_max_of, retention_changes, word_limit_of
-from edenmem.engine.scopes.people import other_scopes
-from edenmem.engine.scopes.references import unknown_version
+from edenmem.engine.scopes.references import other_scopes, unknown_version
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.memory import plain as plain
 from edenmem.memory import preview

@@ -17,8 +17,8 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.installation import install_hint
 from edenmem.settings.schema import Settings
+from edenmem.store.protocol.search import VectorCount
 from edenmem.store.protocol.store import Store
-from edenmem.store.protocol.vectors import VectorCount
 
 #: The advice on facts without vectors, if the configured model fits.
 BACKFILL = "create the vectors with 'edenmem embed backfill'"

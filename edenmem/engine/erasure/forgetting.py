@@ -37,8 +37,12 @@ from edenmem.engine.erasure.reports import (
     Treatment,
     receipt_of,
 )
-from edenmem.engine.erasure.settlement import settle_formations
-from edenmem.engine.erasure.survey import Survey, check_conversations, find_subject
+from edenmem.engine.erasure.survey import (
+    Survey,
+    check_conversations,
+    find_subject,
+    settle_formations,
+)
 from edenmem.engine.erasure.sweep import Sweep
 from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.runtime.answers import TextAnswer
@@ -46,8 +50,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
-from edenmem.engine.seals.hashes import hash_receipt
-from edenmem.engine.seals.receipts import Receipt
+from edenmem.engine.seals.hashes import Receipt, hash_receipt
 from edenmem.engine.seals.sealer import Sealer, hash_emptied
 from edenmem.engine.tokens import withdraw_tokens
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError

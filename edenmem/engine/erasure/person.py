@@ -18,7 +18,7 @@ from edenmem.engine.erasure.survey import find_subject
 from edenmem.engine.exchange.files import DAMAGES
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import load_labels
-from edenmem.engine.seals.receipts import ReceiptSubject
+from edenmem.engine.seals.hashes import ReceiptSubject
 from edenmem.errors import NotFoundError
 from edenmem.models.backup import Record, RecordKind, Selection
 from edenmem.models.forgetting import Subject

@@ -17,7 +17,7 @@ from edenmem.engine.context.recall import Recaller
 from edenmem.engine.erasure.mentions import may_concern, names_of
 from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import ForgetPlan, Probe, name_unreadable
-from edenmem.engine.erasure.settlement import count_traces
+from edenmem.engine.erasure.survey import count_traces
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import reader_scopes

@@ -20,7 +20,7 @@ import msgspec
 
 from edenmem.acceptance.orders import find_order
 from edenmem.acceptance.secrets import find_secret
-from edenmem.engine.edits.fields import (
+from edenmem.engine.edits.checks import (
     MOST_TAGS,
     MOST_TEXTS,
     NAME_LENGTH,
@@ -32,7 +32,7 @@ from edenmem.engine.exchange.documents import DamagedDocument, is_document
 from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.kinds import FileKind
 from edenmem.engine.sessions.format import BadLine, Spool, parse_time
-from edenmem.engine.sessions.people import People
+from edenmem.engine.sessions.importer import People
 from edenmem.errors import InputError
 from edenmem.store.protocol.store import Store
 from edenmem.text import flat, tidy, word_count

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from edenmem.engine.edits.fields import check_fields
+from edenmem.engine.edits.checks import check_fields
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.exchange.files import (
     PARTIAL,
@@ -36,7 +36,7 @@ from edenmem.engine.exchange.files import (
     write_error,
 )
 from edenmem.engine.scopes.references import load_labels
-from edenmem.engine.sessions.people import People
+from edenmem.engine.sessions.importer import People
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import NO_FIELDS, Fact, FactFields, Reflection

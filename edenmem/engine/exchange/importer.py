@@ -29,7 +29,7 @@ from edenmem.engine.exchange.records import Parser
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.seals.sealer import Sealer
-from edenmem.engine.sessions.people import People
+from edenmem.engine.sessions.importer import People
 from edenmem.errors import (
     EdenmemError,
     InvalidLines,

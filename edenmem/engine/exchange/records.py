@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.consolidation.draft import without_version
-from edenmem.engine.edits.fields import check_fields
+from edenmem.engine.edits.checks import check_fields
 from edenmem.engine.scopes.overview import word_limit_of
-from edenmem.engine.sessions.people import People
+from edenmem.engine.sessions.importer import People
 from edenmem.errors import EdenmemError, InputError
 from edenmem.invalid import EMPTY, MISSING, UNKNOWN, explain_value
 from edenmem.models.backup import (

@@ -19,7 +19,7 @@ from edenmem.models.formation import CallUsage, Decision, Formation
 from edenmem.models.host import Message, Session
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.protocol.log import AuditKey
+from edenmem.store.protocol.memory import AuditKey
 from edenmem.store.protocol.store import Store
 
 #: Maximum number of log entries to read per target.

@@ -40,8 +40,7 @@ from edenmem.memory.inverse import (
     versions_needed,
 )
 from edenmem.memory.inverse import undo_id as undo_id
-from edenmem.memory.outcome import plain
-from edenmem.memory.state import Effect
+from edenmem.memory.state import Effect, plain
 from edenmem.models.changes import (
     AuditEntry,
     Change,

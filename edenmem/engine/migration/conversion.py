@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from edenmem.engine.migration.items import fact_id, target_id
-from edenmem.memory.v1_text import has_lists, split_off_text
+from edenmem.memory.texts import has_lists, split_off_text
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind

@@ -18,8 +18,7 @@ from edenmem.engine.scopes.overview import (
     store_overview,
     word_limit_of,
 )
-from edenmem.engine.scopes.people import person_of, resolve_person
-from edenmem.engine.scopes.references import Resolver, load_labels
+from edenmem.engine.scopes.references import Resolver, load_labels, person_of, resolve_person
 from edenmem.engine.scopes.visibility import human_senders, reader_scopes
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.host import Agent, Message, Session, User

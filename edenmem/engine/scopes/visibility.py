@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from edenmem.engine.scopes.people import person_with, resolve_person, user_scopes
+from edenmem.engine.scopes.references import person_with, resolve_person, user_scopes
 from edenmem.errors import NotFoundError, ScopeError
 from edenmem.models.host import Agent, Message, Person, Session, User
 from edenmem.models.scope import Scope, ScopeKind

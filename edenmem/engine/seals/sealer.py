@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.seals.file import Restore, SealFile
 from edenmem.engine.seals.hashes import (
     NO_SEAL,
     Header,
+    Restore,
+    SealFile,
     hash_entry,
     hash_fields,
     header_of,

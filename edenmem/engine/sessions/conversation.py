@@ -13,7 +13,7 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import add_messages, existing_session
 from edenmem.engine.scopes.references import Resolver
 from edenmem.engine.sessions.format import BadLine, parse_message
-from edenmem.engine.sessions.people import People
+from edenmem.engine.sessions.importer import People
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.host import STORED, Agent, Message, Session, User, owner_of
 from edenmem.models.ids import as_utc, derived_id, is_id, new_id

@@ -1,6 +1,6 @@
 """Store memory in MongoDB, in the platform's documents.
 
-May import: mongo.apply, mongo.core, mongo.erase, mongo.formations, mongo.host, mongo.indexes,
+May import: mongo.apply, mongo.core, mongo.formations, mongo.host, mongo.indexes,
 mongo.memory, mongo.search, mongo.walk, protocol.
 """
 

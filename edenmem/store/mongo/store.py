@@ -10,7 +10,6 @@ from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.migrations import MongoMigrations
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.transactions import Transactions
-from edenmem.store.mongo.erase.erasure import MongoErasure
 from edenmem.store.mongo.formations.cold import MongoColdSessions
 from edenmem.store.mongo.formations.formations import MongoFormations
 from edenmem.store.mongo.formations.usage import MongoUsage
@@ -19,14 +18,14 @@ from edenmem.store.mongo.host.host import MongoHost
 from edenmem.store.mongo.host.tokens import MongoTokens
 from edenmem.store.mongo.indexes.database import MongoDatabase
 from edenmem.store.mongo.indexes.indexes import MongoIndexes
-from edenmem.store.mongo.memory.audit_log import MongoAuditLog
+from edenmem.store.mongo.memory.audit_log import MongoAuditLog, MongoTold
 from edenmem.store.mongo.memory.history import MongoHistory
 from edenmem.store.mongo.memory.memory import MongoMemory
-from edenmem.store.mongo.memory.told import MongoTold
 from edenmem.store.mongo.search.search import MongoSearch, SearchChoice
 from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.mongo.search.switches import MongoSwitches
 from edenmem.store.mongo.search.vectors import MongoVectors
+from edenmem.store.mongo.walk.erasure import MongoErasure
 from edenmem.store.mongo.walk.statistics import MongoStatistics
 from edenmem.store.mongo.walk.walk import MongoWalk
 from edenmem.store.protocol.store import Store

@@ -1,9 +1,12 @@
-"""Protocol for search candidates."""
+"""Protocols for search candidates, vectors, and switches between embedding models."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from edenmem.models.scope import Scope
 from edenmem.models.search import (
@@ -14,6 +17,12 @@ from edenmem.models.search import (
     Question,
     SearchAbility,
 )
+
+if TYPE_CHECKING:  # a command loads what it uses
+    from edenmem.models.embeddings import SwitchPhase, VectorSwitch
+    from edenmem.models.indexes import IndexState
+    from edenmem.models.integrity import Finding
+    from edenmem.models.memory import Fact
 
 
 class Search(Protocol):
@@ -110,3 +119,125 @@ class Search(Protocol):
             StoreError: a search index is missing, building or insufficient; the hint names the
                 command.
         """
+
+
+class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of an agent's facts with vectors of ``model``; "" for facts without a vector.
+
+    ``wrong_length`` counts those whose vector has other dimensions than requested; only computed
+    for the requested model.
+    """
+
+    agent_id: str
+    model: str
+    facts: int
+    wrong_length: int = 0
+
+
+class Vectors(Protocol):
+    """Vectors by embedding model."""
+
+    def set_vectors(
+        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
+    ) -> int:
+        """Set vectors by fact ID: (content hash that was embedded, vector); return how many."""
+
+    def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
+        """Count facts by embedding model; "" counts facts without a vector."""
+
+    def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
+        """Return the models of the vectors in these scopes, in order, without counting facts.
+
+        Vectors without a model name are ignored.
+        """
+
+    def first_vector_model(self) -> str:
+        """Return the model of the oldest fact with a vector, without counting facts.
+
+        "" if no fact has a vector, or the store does not exist.
+        """
+
+    def vector_counts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> list[VectorCount]:
+        """Count facts by agent and embedding model, in that order.
+
+        ``dimensions`` is the expected length of vectors of ``model``; None skips the check.
+        """
+
+    def stale_facts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> Iterator[Fact]:
+        """Yield facts without a valid vector of ``model``.
+
+        That is: missing, zeros, or of another model or length.
+        """
+
+    def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """Yield facts with a model but no usable vector: missing, zeros or not finite.
+
+        Where all vectors of a model share one length, those of another length are included.
+        """
+
+    def drop_vectors(self, fact_ids: Sequence[str]) -> int:
+        """Remove the vectors of facts; return how many facts."""
+
+
+class ModelSwitches(Protocol):
+    """Switches between embedding models, one at a time, with a second vector for each fact."""
+
+    def platform_model(self, model: str) -> str:
+        """Return the platform's model if vectors of ``model`` must not be mixed with it, else "".
+
+        They may be if the platform does not use this database, or if
+        ``store.other_model_beside_platform`` is set.
+        """
+
+    def vector_switch(self) -> VectorSwitch | None:
+        """Return the switch in progress."""
+
+    def begin_switch(self, switch: VectorSwitch) -> VectorSwitch:
+        """Start a switch, and start building its search index where the store needs one.
+
+        A switch to the same model that is still being filled is resumed and returned.
+
+        Raises:
+            ConflictError: another switch, or another phase of this one, is in progress.
+        """
+
+    def move_switch(
+        self, model: str, *, before: SwitchPhase, after: SwitchPhase, at: datetime
+    ) -> bool:
+        """Move the switch to ``model`` to another phase, visible to every process in one step.
+
+        Returns False if there is no such switch in phase ``before``.
+        """
+
+    def end_switch(self, model: str) -> bool:
+        """Delete a switch that is clearing or abandoning; return False in any other phase."""
+
+    def switch_index(self) -> IndexState | None:
+        """Return the state of the new vectors' search index; None where none is needed."""
+
+    def drop_switch_index(self) -> bool:
+        """Drop the search index of the new vectors; return False while the drop is in progress."""
+
+    def finds_vectors(self, model: str) -> bool:
+        """Return whether search finds the most recently written vectors of ``model``.
+
+        Checks staged vectors or, once settling, the active ones. Immediate on most stores; Atlas
+        indexes lag behind writes.
+        """
+
+    def vectors_of(self, fact_ids: Sequence[str], *, model: str) -> dict[str, bytes]:
+        """Map fact IDs to their vectors of ``model``, for facts that have one."""
+
+    def settle_vectors(self) -> Iterator[int]:
+        """Replace old vectors with staged ones, page by page; yield the number of facts per page.
+
+        Concurrent writes may be left to the next pass; a pass that yields nothing is complete. Only
+        while settling or clearing.
+        """
+
+    def clear_staged(self) -> Iterator[int]:
+        """Remove staged vectors like `settle_vectors`; only while clearing or abandoning."""

@@ -14,15 +14,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a command loads what it uses
-    from edenmem.store.protocol.database import Database, Migrations
+    from edenmem.store.protocol.database import Database, Indexes, Migrations
     from edenmem.store.protocol.erasure import Erasure
     from edenmem.store.protocol.formations import ColdSessions, Formations, Usage
     from edenmem.store.protocol.host import Contexts, Host, Tokens
-    from edenmem.store.protocol.indexes import Indexes
-    from edenmem.store.protocol.log import AuditLog, Told
-    from edenmem.store.protocol.memory import Changes, History, Memory
-    from edenmem.store.protocol.search import Search
-    from edenmem.store.protocol.vectors import ModelSwitches, Vectors
+    from edenmem.store.protocol.memory import AuditLog, Changes, History, Memory, Told
+    from edenmem.store.protocol.search import ModelSwitches, Search, Vectors
     from edenmem.store.protocol.walk import Statistics, Walk
 
 

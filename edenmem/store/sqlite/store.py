@@ -17,12 +17,12 @@ _MODULES = {
     "database": ("core.database", "Database"),
     "host": ("host.host", "Host"),
     "tokens": ("host.tokens", "Tokens"),
-    "contexts": ("host.contexts", "Contexts"),
+    "contexts": ("host.host", "Contexts"),
     "memory": ("memory.memory", "Memory"),
     "history": ("memory.history", "History"),
     "changes": ("apply.changes", "Changes"),
     "log": ("memory.log", "AuditLog"),
-    "told": ("memory.told", "Told"),
+    "told": ("memory.log", "Told"),
     "formations": ("formations.formations", "Formations"),
     "usage": ("formations.usage", "Usage"),
     "cold": ("formations.cold", "ColdSessions"),
@@ -32,8 +32,8 @@ _MODULES = {
     "indexes": ("search.indexes", "Indexes"),
     "statistics": ("walk.statistics", "Statistics"),
     "walk": ("walk.walk", "Walk"),
-    "erasure": ("erase.erasure", "Erasure"),
-    "migrations": ("core.migrations", "Migrations"),
+    "erasure": ("walk.erasure", "Erasure"),
+    "migrations": ("core.database", "Migrations"),
 }
 
 

@@ -13,8 +13,8 @@ from edenmem.errors import InputError
 from edenmem.models.v1 import V1_COLLECTIONS
 from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo.core.collection import bad_uri, location_of, translate_errors
 from edenmem.store.mongo.core.connection import DEFAULT_DATABASE
-from edenmem.store.mongo.core.errors import bad_uri, location_of, translate_errors
 from edenmem.store.v1 import bson_stream, documents
 from edenmem.store.v1.documents import Canonical
 from edenmem.store.v1.files import decode

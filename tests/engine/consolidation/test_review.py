@@ -9,10 +9,12 @@ from edenmem.engine.consolidation.draft import (
     Draft,
     DraftRefused,
     find_loss,
+    fix_sentences,
     prompt_values,
+    put_back,
     review_draft,
+    sentences_of,
 )
-from edenmem.engine.consolidation.sentences import fix_sentences, put_back, sentences_of
 from edenmem.engine.runtime.llm_session import render
 from edenmem.models.memory import Consolidation, FixedSentence
 from edenmem.models.scope import Scope, ScopeKind

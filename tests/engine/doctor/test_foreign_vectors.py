@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from edenmem.engine.doctor.vectors import find_misfits
+from edenmem.engine.doctor.memory import find_misfits
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope

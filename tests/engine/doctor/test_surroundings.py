@@ -20,7 +20,7 @@ from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings, StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.core import errors
+from edenmem.store.mongo.core import collection
 from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
@@ -325,13 +325,13 @@ def test_recognized_languages(text: str, is_foreign: bool) -> None:
 def test_an_unreachable_server_is_queried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every further query would wait for its own timeout."""
     translated: list[Exception] = []
-    whole = errors._translate
+    whole = collection._translate
 
     def counted(error: Exception, location: str) -> StoreError:
         translated.append(error)
         return whole(error, location)
 
-    monkeypatch.setattr(errors, "_translate", counted)
+    monkeypatch.setattr(collection, "_translate", counted)
     store = MongoStore("mongodb://127.0.0.1:1/eden", StoreSettings(connect_timeout_seconds=0.05))
     with closing(store.database):
         report = visit(store)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from edenmem.engine.edits.fields import VALUE_BYTES, check_fields, expire
+from edenmem.engine.edits.checks import VALUE_BYTES, check_fields, expire
 from edenmem.engine.history.undo import Undoer
 from edenmem.errors import ConflictError, UsageError
 from edenmem.models.changes import AddFact

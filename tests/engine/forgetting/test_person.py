@@ -19,7 +19,7 @@ from edenmem.engine.erasure.sweep import Sweep
 from edenmem.engine.exchange.exporter import Exporter, ExportRequest
 from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.importer import Importer
-from edenmem.engine.seals.receipts import Receipt
+from edenmem.engine.seals.hashes import Receipt
 from edenmem.models.backup import RecordKind
 from edenmem.models.memory import content_hash
 from edenmem.settings.schema import BackupSettings

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from edenmem.engine.seals.file import SealFile
-from edenmem.engine.seals.hashes import climb, header_of, path_of, root_of
+from edenmem.engine.seals.hashes import SealFile, climb, header_of, path_of, root_of
 from edenmem.engine.seals.sealer import Sealer, hash_emptied
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import Document, RecordKind

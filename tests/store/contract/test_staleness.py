@@ -10,8 +10,8 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter, Question
 from edenmem.store.mongo.search import vectors as mongo
+from edenmem.store.protocol.search import VectorCount
 from edenmem.store.protocol.store import Store
-from edenmem.store.protocol.vectors import VectorCount
 from edenmem.store.sqlite.search import vectors as sqlite
 from tests.support.builders import NOW, make_fact
 from tests.support.memory import add_fact, add_facts, applied

@@ -18,8 +18,7 @@ from edenmem.models.search import FactFilter
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collection
-from edenmem.store.mongo.core.collection import Collection
-from edenmem.store.mongo.core.errors import location_of
+from edenmem.store.mongo.core.collection import Collection, location_of
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import make_fact
 from tests.support.memory import add_facts

@@ -24,7 +24,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.filters import policy_id
-from edenmem.store.mongo.memory.buffers import fill_buffers
+from edenmem.store.mongo.memory.memory import fill_buffers
 from tests.support.builders import NOW, make_fact, make_policy, make_reflection
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
 

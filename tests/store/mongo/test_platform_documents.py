@@ -37,7 +37,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.core import extended
+from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.protocol.store import Store
 from tests.engine.exchange.test_json_lines import exported, imported
@@ -336,10 +336,10 @@ def test_a_value_of_bson_is_json_and_back(value: Any) -> None:
     )
     stored = bson.encode({"value": value})
     read = bson.decode(stored, options)["value"]
-    line = msgspec.json.encode(extended.to_json(read))
-    assert bson.encode({"value": extended.from_json(msgspec.json.decode(line))}) == stored
+    line = msgspec.json.encode(codec.to_json(read))
+    assert bson.encode({"value": codec.from_json(msgspec.json.decode(line))}) == stored
     literal_line = literal(msgspec.json.decode(line))
-    assert extended.to_json(extended.from_json(literal_line)) == literal_line
+    assert codec.to_json(codec.from_json(literal_line)) == literal_line
 
 
 def as_text(database: Any) -> str:

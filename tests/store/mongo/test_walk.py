@@ -18,7 +18,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collection
 from edenmem.store.mongo.search import vectors
-from edenmem.store.mongo.walk import documents as walk
+from edenmem.store.mongo.walk import walk
 from tests.store.mongo.conftest import OpenMongo
 from tests.store.mongo.faults import wrapped_store
 from tests.support.builders import NOW, make_fact

@@ -192,7 +192,7 @@ def forget(
 
 def _check(run: Invocation, receipt: str) -> None:
     """Print what came back since a receipt."""
-    from edenmem.engine.seals.receipts import read_receipt
+    from edenmem.engine.seals.hashes import read_receipt
 
     told = read_receipt(receipt)
     back = run.serve(lambda service: service.erasure.check(told))

@@ -155,7 +155,7 @@ def verify(
     """
     run = invocation(ctx)
     if receipt is not None:
-        from edenmem.engine.seals.receipts import check_receipt
+        from edenmem.engine.seals.hashes import check_receipt
 
         checked = check_receipt(receipt, run.settings.backup.seal_file if file is None else file)
         run.out.record(

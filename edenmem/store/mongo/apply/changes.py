@@ -1,19 +1,24 @@
-"""Apply change sets: read the state, plan with `edenmem.memory`, and write, in transactions."""
+"""Apply change sets: read the state, plan with `edenmem.memory`, and write, in transactions.
+
+Only fields that differ are written. The snapshot of the transaction guarantees that documents are
+as they were read.
+"""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from pymongo import DeleteOne, InsertOne, UpdateOne
 from pymongo import errors as driver
 
 from edenmem.errors import ConflictError, ScopeError, StoreError
-from edenmem.memory import Effect, Needs, State, needs, plan_all
+from edenmem.memory import Effect, Needs, Origin, State, Write, needs, plan_all
 from edenmem.models.changes import (
     AddAgent,
     AddFact,
@@ -31,20 +36,32 @@ from edenmem.models.changes import (
     SetAgentToggles,
     WriteConsolidation,
 )
+from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import FailedDrafts
+from edenmem.models.memory import Consolidation, Fact, FailedDrafts, Held, Policy, Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.mongo.apply.state import Loader
-from edenmem.store.mongo.apply.writer import Writer
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo.apply.state import WAITING, Loader
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collection import Document, TransactionTooLarge, index_in
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Index
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.errors import TransactionTooLarge, index_in
-from edenmem.store.mongo.core.filters import Filter, build_consolidated_key, id_parts, object_id
+from edenmem.store.mongo.core.filters import (
+    Filter,
+    build_consolidated_filters,
+    build_consolidated_key,
+    id_parts,
+    object_id,
+    object_ids,
+    owner_fields,
+    policy_id,
+)
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
-from edenmem.store.mongo.memory.memory import UNPROPAGATED
+from edenmem.store.mongo.host import host_codec
+from edenmem.store.mongo.memory.history import audit_document, history_document
+from edenmem.store.mongo.memory.memory import BUFFER, UNPROPAGATED, moves
 from edenmem.store.mongo.search.slots import Slots
 
 #: Maximum numbers of documents and bytes written in one transaction; a change is never divided.
@@ -264,3 +281,283 @@ def _size(change: Change) -> int:
 
 #: The fields of changes that hold added memory.
 _ADDED = ("fact", "or_add", "reflection", "held")
+
+
+#: Maps a vector, its model and its text's hash to the fields of a fact to set and to unset.
+VectorUpdate = Callable[[bytes | None, str | None, str], tuple[Document, Document]]
+
+#: The only fields that a change writes to an existing account.
+_TOGGLES = ("user_memory_enabled", "agent_memory_enabled")
+
+
+class Writer:
+    """Writes the effects of one batch.
+
+    Args:
+        transaction: The transaction to write in.
+        settings: The names of the host's collections.
+        vector_update: Selects the fields for a vector.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        settings: StoreSettings,
+        vector_update: VectorUpdate,
+    ) -> None:
+        self._transaction = transaction
+        self._settings = settings
+        self._vector_update = vector_update
+        self._now = utc_now()
+        self._operations: dict[str, list[Any]] = {}
+        #: Reflection IDs to add to (True) or remove from the buffer, by scope, in order.
+        self._moves: dict[Scope, list[tuple[bool, list[str]]]] = {}
+        self._unordered: dict[Scope, None] = {}
+        self._repaired: dict[Scope, None] = {}
+
+    def write(self, effects: Sequence[Effect]) -> None:
+        """Write the effects and their audit entries."""
+        for effect in effects:
+            if effect.entry is not None:
+                self._plan(effect)
+        for collection, operations in self._operations.items():
+            self._transaction.write(collection, operations)
+        self._write_buffers()
+
+    def _plan(self, effect: Effect) -> None:
+        assert effect.entry is not None
+        for write in effect.writes:
+            self._document(write, effect)
+        if effect.repairs is not None:
+            self._repaired[effect.repairs] = None
+        in_place = isinstance(effect.change, RestoreReflection | RevertConsolidation)
+        for write in effect.writes:
+            if isinstance(write.model, Reflection):
+                self._move(write, in_place=in_place)
+        for version in effect.versions:
+            self._do(names.HISTORY, InsertOne(history_document(version, effect.life)))
+        self._do(names.AUDIT, InsertOne(audit_document(effect.entry)))
+
+    def _do(self, collection: str, operation: Any) -> None:
+        self._operations.setdefault(collection, []).append(operation)
+
+    def _update(
+        self, collection: str, key: Filter, fields: Document, unset: Document | None = None
+    ) -> None:
+        update: Document = {"$set": {**fields, "updatedAt": self._now}}
+        if unset:
+            update["$unset"] = unset
+        self._do(collection, UpdateOne(key, update))
+
+    # -- documents ---------------------------------------------------------------------------
+
+    def _document(self, write: Write, effect: Effect) -> None:
+        model = write.model
+        match model:
+            case Fact():
+                self._fact(write, effect)
+            case Reflection():
+                self._reflection(write)
+            case Held():
+                insert = InsertOne(codec.held_document(model, at=self._now))
+                gone = DeleteOne({"_id": object_id(model.id)})
+                self._do(names.HELD, gone if write.new is None else insert)
+            case Consolidation():
+                self._text(write, effect.origin)
+            case Policy():
+                self._policy(write)
+            case Agent() | User():
+                self._account(write, effect)
+
+    def _fact(self, write: Write, effect: Effect) -> None:
+        old, new = write.old, write.new
+        key = {"_id": object_id(write.model.id)}
+        if not isinstance(new, Fact):
+            self._do(names.FACTS, DeleteOne(key))
+            return
+        mark = _mark(effect.origin, new.version, new.changed_at)
+        fields = codec.fact_document(_bare(new), at=self._now, storage="array")
+        if not isinstance(old, Fact):
+            vector, _ = self._vector_update(new.embedding, new.embedding_model, new.hash)
+            life = {"life": effect.life} if effect.life else {}
+            self._do(names.FACTS, InsertOne({**fields, **vector, **mark, **life}))
+            return
+        before = codec.fact_document(_bare(old), at=self._now, storage="array")
+        changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
+        gone: Document = {name: "" for name in before if name not in fields}
+        unset: Document = {}
+        if new.hash != old.hash or new.embedding is not old.embedding:
+            # The old text's vectors would match words that are gone.
+            vector, unset = self._vector_update(new.embedding, new.embedding_model, new.hash)
+            changed |= vector
+        self._update(names.FACTS, key, {**changed, **mark}, {**gone, **unset})
+
+    def _reflection(self, write: Write) -> None:
+        old, new = write.old, write.new
+        key = {"_id": object_id(write.model.id)}
+        if not isinstance(new, Reflection):
+            self._do(names.REFLECTIONS, DeleteOne(key))
+            return
+        fields = codec.reflection_document(new, at=self._now)
+        if not isinstance(old, Reflection):
+            self._do(names.REFLECTIONS, InsertOne(fields))
+            return
+        before = codec.reflection_document(old, at=self._now)
+        changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
+        gone: Document = {name: "" for name in before if name not in fields}
+        self._update(names.REFLECTIONS, key, changed, gone)
+
+    def _text(self, write: Write, origin: Origin | None) -> None:
+        old, new = write.old, write.new
+        assert isinstance(new, Consolidation)
+        # Without the field the platform uses its default; it would obey a 0.
+        fields: Document = {"word_limit": new.word_limit} if new.word_limit else {}
+        if origin is not None:
+            fields |= {
+                **codec.text_fields(new.consolidated_content, new.version),
+                "absorbed_ids": object_ids(new.absorbed_ids),
+                "updated_at": new.updated_at,
+                **_mark(origin, new.version, self._now),
+            }
+        if new.last_consolidated_at != getattr(old, "last_consolidated_at", None):
+            fields["last_consolidated_at"] = new.last_consolidated_at
+        pending = getattr(old, "unpropagated_versions", ())
+        if new.unpropagated_versions != pending:
+            fields["unpropagated_versions"] = list(new.unpropagated_versions)
+        if new.fixed != getattr(old, "fixed", ()):
+            fields["fixed"] = codec.fixed_field(new)
+        scope, key = new.home, {"_id": object_id(new.id)}
+        if old is None:
+            made = {"createdAt": self._now, "updatedAt": self._now}
+            document = {
+                **key,
+                **build_consolidated_key(scope),
+                "consolidated_content": "",
+                BUFFER: [],
+                **made,
+                **fields,
+            }
+            self._do(names.CONSOLIDATED, InsertOne(document))
+        else:
+            gone: Document = {"failed_drafts": ""} if origin is not None else {}
+            self._update(
+                names.CONSOLIDATED,
+                key,
+                fields,
+                gone if new.word_limit else {**gone, "word_limit": ""},
+            )
+
+    def _policy(self, write: Write) -> None:
+        model, new = write.model, write.new
+        assert isinstance(model, Policy)
+        scope = model.home
+        key = {"_id": policy_id(scope)}
+        if not isinstance(new, Policy):
+            # The document stays: it counts the scope's revisions.
+            gone = dict.fromkeys((*codec.POLICY_FIELDS, "version", "updated_at"), "")
+            self._update(names.POLICIES, key, {}, gone)
+            return
+        fields = {
+            **owner_fields(scope),
+            **{name: getattr(new, name) for name in codec.POLICY_FIELDS},
+            "policy_id": object_id(new.id),
+            "version": new.version,
+            "updated_at": new.updated_at,
+        }
+        self._update(names.POLICIES, key, fields)
+
+    def _account(self, write: Write, effect: Effect) -> None:
+        collection, key = self._settings.users_collection, {"_id": object_id(write.model.id)}
+        match write.old, write.new:
+            case None, Agent() as agent:
+                self._do(collection, InsertOne(host_codec.agent_document(agent)))
+                return
+            case None, User() as user:
+                self._do(collection, InsertOne(host_codec.user_document(user)))
+                return
+            case _, None:
+                self._do(collection, DeleteOne(key))
+                return
+        # Also written where a missing toggle has the requested meaning.
+        toggles = {name: getattr(effect.change, name, None) for name in _TOGGLES}
+        fields = {name: on for name, on in toggles.items() if on is not None}
+        # An undo that switches off unsets the field, which may have been absent and means off.
+        unset = {name: "" for name, on in fields.items() if effect.change.undoes and not on}
+        if fields:
+            kept = {name: on for name, on in fields.items() if name not in unset}
+            self._update(collection, key, kept, unset)
+
+    # -- buffers -----------------------------------------------------------------------------
+
+    def _move(self, write: Write, *, in_place: bool) -> None:
+        """Plan adding a reflection to the buffer, or removing it, if that changes."""
+        waited, waits = write.waits
+        if waited == waits:
+            return
+        reflection = write.model
+        assert isinstance(reflection, Reflection)
+        scope = reflection.home
+        steps = self._moves.setdefault(scope, [])
+        if not steps or steps[-1][0] is not waits:
+            steps.append((waits, []))
+        steps[-1][1].append(reflection.id)
+        if waits and in_place:
+            self._unordered[scope] = None
+
+    def _write_buffers(self) -> None:
+        """Write the buffers; unknown IDs in them stay."""
+        for filter in build_consolidated_filters(sorted(self._moves)):
+            for document in self._transaction.find(names.CONSOLIDATED, filter):
+                scope = codec.find_text_scope(document)
+                if scope in self._moves:
+                    steps = self._moves[scope]
+                    self._transaction.write(names.CONSOLIDATED, moves(document, steps))
+        for scope in self._unordered:
+            self._order(scope)
+        for scope in self._repaired:
+            self._order(scope, waiting=self._waiting(scope))
+
+    def _waiting(self, scope: Scope) -> list[str]:
+        key = {**owner_fields(scope), "absorbed": WAITING}
+        found = self._transaction.find(names.REFLECTIONS, key, {"_id": 1})
+        return [str(document["_id"]) for document in found]
+
+    def _order(self, scope: Scope, *, waiting: Sequence[str] | None = None) -> None:
+        """Sort a buffer by time, unknown entries first; ``waiting`` replaces its entries."""
+        for document in self._transaction.find(names.CONSOLIDATED, build_consolidated_key(scope)):
+            stored = document.get(BUFFER)
+            entries = stored if isinstance(stored, list) else []
+            # Keep IDs as stored: an old document may hold them as text.
+            known = {str(each): each for each in entries}
+            wanted = known if waiting is None else waiting
+            times = {
+                reflection.id: (reflection.formed_at, reflection.id)
+                for part in id_parts(wanted)
+                for reflection in codec.read_owned(
+                    codec.reflection_from,
+                    self._transaction.find(names.REFLECTIONS, {"_id": {"$in": part}}),
+                )
+                if waiting is None or reflection.home == scope
+            }
+            unknown = [] if waiting is not None else entries
+            ordered = [each for each in unknown if str(each) not in times]
+            ordered += [
+                known.get(each, object_id(each)) for each in sorted(times, key=times.__getitem__)
+            ]
+            if ordered != stored:
+                update = {"$set": {BUFFER: ordered, "updatedAt": self._now}}
+                key = {"_id": document["_id"]}
+                self._transaction.write(names.CONSOLIDATED, [UpdateOne(key, update)])
+
+
+def _bare(fact: Fact) -> Fact:
+    return msgspec.structs.replace(fact, embedding=None)
+
+
+def _mark(origin: Origin | None, version: int, at: datetime) -> Document:
+    """Return the fields that record the origin of a version."""
+    if origin is None or origin.change_id is None:
+        return {}
+    return codec.mark(
+        origin.change_id, version, at=origin.at or at, action=origin.action, actor=origin.actor
+    )

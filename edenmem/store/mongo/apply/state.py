@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State
-from edenmem.memory.outcome import VOID, plain
+from edenmem.memory.state import VOID, plain
 from edenmem.memory.texts import new_text
 from edenmem.models.backup import StoredVersion
 from edenmem.models.memory import Fact, Held, Reflection
@@ -31,12 +31,12 @@ from edenmem.store.mongo.core.filters import (
     policy_id,
 )
 from edenmem.store.mongo.host import host_codec
-from edenmem.store.mongo.memory.buffers import BUFFER
 from edenmem.store.mongo.memory.history import (
     fact_version,
     history_from,
     text_version,
 )
+from edenmem.store.mongo.memory.memory import BUFFER
 from edenmem.store.protocol.store import batched
 
 _ID = {"_id": 1}

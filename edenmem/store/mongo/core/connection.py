@@ -13,8 +13,15 @@ from pymongo.write_concern import WriteConcern
 
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core import collections as names
-from edenmem.store.mongo.core.collection import CODEC_OPTIONS, Collection, Document, Sort
-from edenmem.store.mongo.core.errors import bad_uri, location_of, translate_errors
+from edenmem.store.mongo.core.collection import (
+    CODEC_OPTIONS,
+    Collection,
+    Document,
+    Sort,
+    bad_uri,
+    location_of,
+    translate_errors,
+)
 from edenmem.store.mongo.core.filters import Filter, id_parts
 
 _T = TypeVar("_T")

@@ -24,8 +24,8 @@ from edenmem.models.ids import as_utc, new_id, utc_now
 from edenmem.models.migration import MigrationRun, SchemaStep
 from edenmem.store.common import migrations
 from edenmem.store.common.migrations import Migration
+from edenmem.store.mongo.core.collection import translate_errors
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.core.filters import Filter
 from edenmem.store.mongo.core.readiness import (
     Readiness,

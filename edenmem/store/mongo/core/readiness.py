@@ -13,7 +13,7 @@ import msgspec
 
 from edenmem.errors import ConflictError, FactKeyConflict, StoreError, WriteRefused
 from edenmem.store.common import migrations
-from edenmem.store.mongo.core.collection import Collection
+from edenmem.store.mongo.core.collection import Collection, translate_errors
 from edenmem.store.mongo.core.collections import (
     FACT_KEY,
     FORMATIONS,
@@ -24,7 +24,6 @@ from edenmem.store.mongo.core.collections import (
     Index,
 )
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.core.filters import Filter
 
 STANDALONE = "is a standalone server, which is read-only for edenmem"

@@ -21,9 +21,8 @@ from pymongo.write_concern import WriteConcern
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import collections as names
-from edenmem.store.mongo.core.collection import BATCH, Document, Sort
+from edenmem.store.mongo.core.collection import BATCH, Document, Sort, raise_whole, translate_errors
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.errors import raise_whole, translate_errors
 from edenmem.store.mongo.core.filters import IN_LIMIT, owner_fields, policy_id
 from edenmem.store.mongo.core.readiness import Readiness
 

@@ -11,9 +11,17 @@ from edenmem.errors import UsageError
 from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Role, Session, ToolCall, User
 from edenmem.models.ids import derived_id, utc_now
-from edenmem.store.mongo.core.codec import moment, number, optional_text, text, text_id, text_ids
+from edenmem.store.mongo.core.codec import (
+    from_json,
+    moment,
+    number,
+    optional_text,
+    text,
+    text_id,
+    text_ids,
+    to_json,
+)
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.extended import from_json, to_json
 from edenmem.store.mongo.core.filters import object_id, object_ids, optional_id
 
 _ROLES: frozenset[str] = frozenset({"user", "assistant", "system", "tool", "eden"})

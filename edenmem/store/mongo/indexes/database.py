@@ -17,9 +17,9 @@ from edenmem.models.indexes import INDEX_STEP, Preparation
 from edenmem.models.integrity import Finding
 from edenmem.store.common import migrations
 from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collection import translate_errors
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Index
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.core.migrations import read_applied, schema_version
 from edenmem.store.mongo.core.readiness import (
     STANDALONE,

@@ -49,7 +49,7 @@ NO_SEARCH = "this MongoDB has no search commands (Atlas does), so search is an e
 
 
 class MongoIndexes:
-    """Implements `edenmem.store.protocol.indexes.Indexes`."""
+    """Implements `edenmem.store.protocol.database.Indexes`."""
 
     def __init__(self, db: Connection, slots: Slots) -> None:
         self._db = db

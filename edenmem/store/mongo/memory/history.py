@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from bson.binary import Binary
 
-from edenmem.memory.outcome import version_id
+from edenmem.memory.state import version_id
 from edenmem.models import backup
 from edenmem.models.backup import TOMBSTONE, StoredVersion
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_new_fact

@@ -1,4 +1,4 @@
-"""Read facts, reflections, consolidated texts, policies and scopes."""
+"""Read facts, reflections, texts, policies and scopes, and update buffers of reflections."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 
@@ -11,6 +11,11 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
+import msgspec
+from pymongo import UpdateOne
+
+from edenmem.errors import ScopeError
+from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import (
     Consolidation,
@@ -25,7 +30,7 @@ from edenmem.models.memory import (
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core.collection import Document, Sort
+from edenmem.store.mongo.core.collection import Collection, Document, Sort
 from edenmem.store.mongo.core.collections import FACT_KEY
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
@@ -48,8 +53,8 @@ from edenmem.store.mongo.core.filters import (
     within_times,
 )
 from edenmem.store.mongo.core.readiness import read_fact_keys
-from edenmem.store.mongo.memory.overview import summarize_scopes
 from edenmem.store.protocol.store import batched
+from edenmem.text import word_count
 
 #: The versions of a text to propagate, extended by the update that writes a version.
 UNPROPAGATED = "unpropagated_versions"
@@ -390,3 +395,144 @@ def _newest_first(
 
 def _age(fact: Fact) -> tuple[datetime, str]:
     return fact.formed_at, fact.id
+
+
+def agents_with_memory(db: Connection) -> list[str]:
+    """Return the IDs of the agents with a fact, reflection, text or policy."""
+    ids: set[str] = set()
+    for collection in (db.facts, db.reflections, db.policies):
+        ids.update(str(value) for value in collection.distinct("agent_id") if value)
+    for kind in ScopeKind:
+        values = db.consolidated.distinct("agent_id", {"scope": kind.value})
+        ids.update(str(value) for value in values if value)
+    return sorted(ids)
+
+
+def summarize_scopes(
+    db: Connection,
+    agent_id: str | None,
+    kinds: Sequence[ScopeKind],
+    user_ids: Sequence[str] | None,
+) -> dict[Scope, ScopeSummary]:
+    """Summarize scopes, optionally only those of an agent, of these kinds or of these accounts."""
+    found: dict[Scope, ScopeSummary] = {}
+    match: Filter = dict(EVERYTHING) if agent_id is None else {"agent_id": object_id(agent_id)}
+    if kinds:
+        match["scope"] = {"$in": [kind.value for kind in kinds]}
+    if user_ids is not None:
+        match["user_id"] = {"$in": object_ids(user_ids)}
+    for collection, is_fact in ((db.facts, True), (db.reflections, False)):
+        for row in _count_owners(collection, match):
+            if is_fact and row["scope"] == ScopeKind.SESSION:
+                row["session_id"] = row.get("group_id")  # see `fact_fields`
+            if scope := scope_of(row):
+                _add(found, scope, at=row["at"], **({"facts": row["count"]} if is_fact else {}))
+    # The index of texts begins with the kind of scope.
+    of_texts = [match] if agent_id is None else [{**match, "scope": k} for k in kinds or ScopeKind]
+    texts = db.find_all(db.consolidated, of_texts)
+    for text in codec.read_owned(codec.consolidation_from, texts):
+        _add(
+            found,
+            text.home,
+            pending=len(text.unabsorbed_ids),
+            version=text.version,
+            words=word_count(text.consolidated_content),
+            text_limit=text.word_limit,
+            last_consolidated_at=text.last_consolidated_at,
+            at=text.updated_at,
+        )
+    for policy in codec.read_owned(codec.policy_from, db.policies.find(match)):
+        _add(
+            found,
+            policy.home,
+            active=policy.active,
+            consolidate_at=policy.consolidate_at,
+            word_limit=policy.word_limit,
+            at=policy.updated_at,
+        )
+    return found
+
+
+#: The expression for the scope of a document; ``session_id`` only if the session is the owner.
+OWNER: Document = {
+    **{name: f"${name}" for name in ("agent_id", "scope", "user_id", "group_id", "shard")},
+    "session_id": {"$cond": [{"$eq": ["$scope", "session"]}, "$session_id", None]},
+}
+
+
+def _count_owners(collection: Collection, match: Filter) -> Iterator[Document]:
+    """Yield a row per scope, with its fields, a count and the latest time."""
+    group = {
+        "_id": OWNER,
+        "count": {"$sum": 1},
+        "formed": {"$max": "$formed_at"},
+        "updated": {"$max": "$updated_at"},
+    }
+    for row in collection.aggregate([{"$match": match}, {"$group": group}]):
+        times = [as_utc(t) for t in (row["formed"], row["updated"]) if isinstance(t, datetime)]
+        yield {**row["_id"], "count": row["count"], "at": max(times, default=None)}
+
+
+def _add(
+    found: dict[Scope, ScopeSummary], scope: Scope, *, at: datetime | None, **values: Any
+) -> None:
+    summary = found.get(scope) or ScopeSummary(scope=scope)
+    times = [time for time in (summary.updated_at, at) if time is not None]
+    found[scope] = msgspec.structs.replace(summary, updated_at=max(times, default=None), **values)
+
+
+def scope_of(fields: Document) -> Scope | None:
+    """Return the scope of a document; None without a kind and the owner that it needs."""
+    try:
+        return Scope.from_fields(
+            codec.kind_of(fields),
+            codec.text_id(fields.get("agent_id")) or "",
+            user_id=codec.text_id(fields.get("user_id")),
+            session_id=codec.text_id(fields.get("session_id")),
+            group_id=codec.text_id(fields.get("group_id")),
+            shard=codec.text_id(fields.get("shard")),
+        )
+    except (ScopeError, ValueError):
+        return None
+
+
+#: The field of the buffer.
+BUFFER = "unabsorbed_ids"
+
+
+def fill_buffers(db: Connection, reflections: Sequence[Reflection]) -> None:
+    """Append reflections to their scopes' buffers, in order."""
+    waiting: dict[Scope, list[str]] = {}
+    for reflection in reflections:
+        waiting.setdefault(reflection.home, []).append(reflection.id)
+    made = {"consolidated_content": "", "createdAt": utc_now(), BUFFER: []}
+    operations = [
+        UpdateOne(build_consolidated_key(scope), {"$setOnInsert": made}, upsert=True)
+        for scope in waiting
+    ]
+    while operations:
+        # Two concurrent first reflections of a scope: the second finds the document on retry.
+        _, failed = db.consolidated.bulk(operations)
+        operations = [operations[place] for place in sorted(failed)]
+    for document in db.find_all(db.consolidated, build_consolidated_filters(waiting)):
+        scope = codec.find_text_scope(document)
+        if scope in waiting:
+            db.consolidated.bulk(moves(document, [(True, waiting[scope])]))
+
+
+def moves(document: Document, steps: Sequence[tuple[bool, Sequence[str]]]) -> list[UpdateOne]:
+    """Return the updates that add IDs to a buffer (True) or remove them.
+
+    Other entries of the buffer stay, known or not.
+    """
+    key = {"_id": document["_id"]}
+    stamp = {"$set": {"updatedAt": utc_now()}}
+    updates = []
+    if not isinstance(document.get(BUFFER), list):
+        updates.append(UpdateOne(key, {"$set": {BUFFER: []}}))
+    for waits, ids in steps:
+        both = [*object_ids(ids), *ids]  # the buffer may hold text
+        put = {"$addToSet": {BUFFER: {"$each": object_ids(ids)}}}
+        update = put if waits else {"$pull": {BUFFER: {"$in": both}}}
+        updates.append(UpdateOne(key, {**update, **stamp}))
+    return updates

@@ -42,7 +42,7 @@ _PLATFORM_MODEL = "text-embedding-3-small"
 
 
 class MongoSwitches:
-    """Implements `edenmem.store.protocol.vectors.ModelSwitches`."""
+    """Implements `edenmem.store.protocol.search.ModelSwitches`."""
 
     def __init__(self, db: Connection, slots: Slots, choice: SearchChoice) -> None:
         self._db = db

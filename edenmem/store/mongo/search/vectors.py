@@ -36,8 +36,8 @@ from edenmem.store.mongo.search.slots import (
     place_vector,
     slot_of,
 )
+from edenmem.store.protocol.search import VectorCount
 from edenmem.store.protocol.store import batched
-from edenmem.store.protocol.vectors import VectorCount
 
 _BY_ID = (("_id", 1),)
 
@@ -55,7 +55,7 @@ _VECTORS = 1000
 
 
 class MongoVectors:
-    """Implements `edenmem.store.protocol.vectors.Vectors`."""
+    """Implements `edenmem.store.protocol.search.Vectors`."""
 
     def __init__(self, db: Connection, slots: Slots) -> None:
         self._db = db

@@ -53,7 +53,6 @@ from edenmem.store.mongo.formations.formations import formation_document
 from edenmem.store.mongo.formations.usage import usage_document
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.host.host import assign_owner, cold_note_reset
-from edenmem.store.mongo.memory.buffers import fill_buffers
 from edenmem.store.mongo.memory.history import (
     audit_document,
     fact_version,
@@ -62,6 +61,7 @@ from edenmem.store.mongo.memory.history import (
     stored_version,
     text_version,
 )
+from edenmem.store.mongo.memory.memory import fill_buffers
 from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.mongo.walk.sources import SOURCES
 from edenmem.store.protocol.host import Host

@@ -20,7 +20,7 @@ from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import EPOCH, EVERYTHING, Filter, count_or_zero, object_id
 from edenmem.store.mongo.formations.usage import day_of
-from edenmem.store.mongo.memory.overview import OWNER, scope_of
+from edenmem.store.mongo.memory.memory import OWNER, scope_of
 
 _ACCESSES = count_or_zero("$access_count")
 #: Sums over facts.

@@ -1,35 +1,75 @@
-"""Read everything stored, for backups, checks and surveys, and load backups."""
+"""Read everything stored, for backups, checks and surveys, and load backups.
+
+Every document is yielded, decoded if possible, kind by kind. Without an indexed filter, documents
+are read along their IDs. Otherwise the IDs are read first (some hundred bytes each), then the
+documents, in order. Both use pages limited in number and bytes, with no cursor open between two
+pages.
+"""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from heapq import merge
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import msgspec
+from bson import DBRef, ObjectId
 from pymongo import DeleteOne
 
-from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection
+from edenmem.errors import ScopeError
+from edenmem.models import backup
+from edenmem.models.backup import (
+    LoadResult,
+    Record,
+    RecordKind,
+    Selection,
+    StoredAgent,
+    StoredMessage,
+    StoredUser,
+    StoredVersion,
+)
+from edenmem.models.host import Message
 from edenmem.models.integrity import PresenceKind
+from edenmem.models.memory import Policy
 from edenmem.models.records import AuditEntry
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
-from edenmem.store.mongo.core.collection import Collection
+from edenmem.store.mongo.core.codec import from_json, to_json
+from edenmem.store.mongo.core.collection import BATCH, Collection, Document, Read
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.extended import from_json, to_json
-from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, id_parts, object_id
+from edenmem.store.mongo.core.filters import (
+    EPOCH,
+    IN_LIMIT,
+    NOT_DELETED,
+    Filter,
+    after,
+    id_parts,
+    object_id,
+    object_ids,
+)
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
-from edenmem.store.mongo.memory.history import audit_document
+from edenmem.store.mongo.memory.history import (
+    Place,
+    audit_document,
+    fact_version,
+    place_of,
+    stored_version,
+    text_version,
+)
 from edenmem.store.mongo.search.slots import Slots
-from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.loader import RecordLoader
-from edenmem.store.mongo.walk.sources import SOURCES
+from edenmem.store.mongo.walk.sources import SOURCES, is_anchored, narrow
 from edenmem.store.protocol.host import Host
 from edenmem.store.protocol.memory import Memory
+from edenmem.store.protocol.store import batched
 from edenmem.store.protocol.walk import ALL
 
 _ONLY_ID = {"_id": 1}
@@ -66,7 +106,7 @@ class MongoWalk:
         with_vectors: bool = False,
         snapshot: bool = False,
         unwritten: bool = False,
-    ) -> Iterator[Document]:
+    ) -> Iterator[backup.Document]:
         return walk_documents(
             self._db, kinds, selection, with_vectors=with_vectors, unwritten=unwritten
         )
@@ -168,3 +208,350 @@ def _guess_scope(document: dict[str, Any]) -> Scope | None:
         if agent_id and owner:
             return scope(agent_id, owner)
     return None
+
+
+_BY_TARGET = (("target_type", 1), ("target_id", 1), ("version", 1))
+#: The fields that determine the order of versions.
+_PLACES = {"target_id": 1, "version": 1, "life": 1, "action": 1}
+#: History entries whose positions are read together.
+_ROWS = 5000
+
+#: Fields that must be times if they exist.
+_TIMES = (
+    "formed_at",
+    "said_at",
+    "recent_at",
+    "updated_at",
+    "absorbed_at",
+    "held_at",
+    "last_consolidated_at",
+    "last_accessed_at",
+    "createdAt",
+    "at",
+    "created_at",
+    "lease_until",
+)
+_LISTS = (
+    "source_message_ids",
+    "propagated_from",
+    "related_users",
+    "unabsorbed_ids",
+    "absorbed_ids",
+    "message_ids",
+)
+
+
+def walk_documents(
+    db: Connection,
+    kinds: Sequence[RecordKind],
+    selection: Selection,
+    *,
+    with_vectors: bool = False,
+    unwritten: bool = False,
+) -> Iterator[backup.Document]:
+    """Yield the documents of these kinds; see `Walk.documents`."""
+    for kind in RecordKind:
+        if kind not in kinds:
+            continue
+        match kind:
+            case RecordKind.HISTORY:
+                found = _walk_history(db, selection, as_versions=unwritten)
+            case RecordKind.MESSAGE:
+                found = _walk_messages(db, selection)
+            case RecordKind.POLICY:
+                found = iter(sorted(_walk(db, kind, selection), key=_policy_order))
+            case RecordKind.FACT if not with_vectors:
+                found = _walk(db, kind, selection, codec.NO_VECTOR)
+            case _:
+                found = _walk(db, kind, selection)
+        for each in found:
+            if _is_since(each.record, selection.since):
+                yield each
+
+
+def _walk(
+    db: Connection, kind: RecordKind, selection: Selection, projection: Filter | None = None
+) -> Iterator[backup.Document]:
+    """Yield the documents of a kind, by ID."""
+    for read in _read(db, kind, selection, projection):
+        found = _decode(kind, read)
+        if found is not None:
+            yield found
+
+
+def _read(
+    db: Connection, kind: RecordKind, selection: Selection, projection: Filter | None = None
+) -> Iterator[Read]:
+    collection, filters = SOURCES[kind].collection(db), _filters(kind, selection)
+    if is_anchored(kind, filters):
+        return _read_in_order(collection, _find_ids(collection, filters), projection)
+    (filter,) = filters
+    return collection.walk_by_id(filter, projection)
+
+
+def _filters(kind: RecordKind, selection: Selection) -> list[Filter]:
+    """Return the filters of a selection, extended to agent IDs stored as text."""
+    filters = narrow(kind, selection)
+    if not selection.agent_ids:
+        return filters
+    agents = {"$in": [*object_ids(selection.agent_ids), *selection.agent_ids]}
+    return [{**each, **({"agent_id": agents} if "agent_id" in each else {})} for each in filters]
+
+
+def _find_ids(collection: Collection, filters: Iterable[Filter]) -> list[Any]:
+    """Return the IDs of the matches of any filter, in the server's order."""
+    found = {
+        repr(each["_id"]): each["_id"]  # an ID may be an unhashable document
+        for filter in filters
+        for each in collection.find(filter, _ONLY_ID)
+    }
+    return sorted(found.values(), key=_order)
+
+
+def _order(key: Any) -> tuple[bool, str]:
+    """Return the sort key of an ID: text sorts before all others."""
+    return isinstance(key, ObjectId), str(key)
+
+
+def _read_in_order(
+    collection: Collection, ids: Sequence[Any], projection: Filter | None = None
+) -> Iterator[Read]:
+    """Yield the existing documents with these IDs, in this order."""
+    start, size = 0, BATCH
+    while start < len(ids):
+        part = ids[start : start + size]
+        page = collection.read_page({"_id": {"$in": part}}, projection, limit=len(part))
+        by_id = {repr(read.document["_id"]): read for read in page.documents}
+        if page.is_cut:  # large documents
+            size = max(1, len(by_id) // 2)
+            continue
+        yield from (by_id[name] for name in map(repr, part) if name in by_id)
+        start, size = start + len(part), min(2 * size, BATCH)
+
+
+# -- kinds with a special order -----------------------------------------------------------------
+
+
+def _walk_messages(db: Connection, selection: Selection) -> Iterator[backup.Document]:
+    """Yield messages session by session; one in several sessions is repeated."""
+    for session, _ in _read(db, RecordKind.SESSION, selection, _ONLY_ID):
+        ids = _find_ids(db.messages, [{"session": session["_id"]}])
+        forgotten = _find_forgotten(db, ids)
+        for read in _read_in_order(db.messages, ids):
+            here = Read({**read.document, "session": [session["_id"]]}, read.error)
+            found = _decode(RecordKind.MESSAGE, here)
+            if found is not None and found.id in forgotten and found.record is not None:
+                marked = StoredMessage(**msgspec.structs.asdict(found.record), forgotten=True)
+                found = msgspec.structs.replace(found, record=marked)
+            if found is not None:
+                yield found
+
+
+def _find_forgotten(db: Connection, ids: Sequence[Any]) -> set[str]:
+    """Return the IDs of these messages that are marked as forgotten."""
+    filters = [{"_id": {"$in": part}} for part in batched(ids, IN_LIMIT)]
+    return {str(each["_id"]) for each in db.find_all(db.forgotten_messages, filters, _ONLY_ID)}
+
+
+def _policy_order(found: backup.Document) -> tuple[str, str, str]:
+    if not isinstance(found.record, Policy):
+        return "", "", found.id
+    scope = found.record.home
+    return scope.agent_id, scope.kind.value, scope.owner
+
+
+# -- history -------------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """A history entry; without an ID, the current version of a document."""
+
+    target: tuple[bool, str]
+    place: Place
+    id: Any = None
+    version: StoredVersion | None = None
+
+
+def _walk_history(
+    db: Connection, selection: Selection, *, as_versions: bool
+) -> Iterator[backup.Document]:
+    """Yield history entries target by target, in version order.
+
+    ``as_versions``: each version once, including the current one, and without tombstones of
+    removals that did not happen.
+    """
+    for kind in (RecordKind.CONSOLIDATION, RecordKind.FACT):
+        rows = _read_rows(db, kind, _filters(RecordKind.HISTORY, selection))
+        if as_versions:
+            both = merge(rows, _read_current(db, kind, selection), key=_target)
+            rows = (row for _, each in groupby(both, key=_target) for row in _as_versions(each))
+        for page in batched(rows, BATCH):
+            yield from _read_entries(db, page)
+
+
+def _read_rows(db: Connection, kind: RecordKind, filters: Sequence[Filter]) -> Iterator[_Row]:
+    """Yield the positions of entries, in order."""
+    of_kind = {"target_type": kind.value}
+    if is_anchored(RecordKind.HISTORY, filters):
+        found = (db.history.find({**filter, **of_kind}, _PLACES) for filter in filters)
+        yield from _rows(each for documents in found for each in documents)
+        return
+    (filter,) = filters
+    later: Filter = {}
+    while True:
+        narrowed = {**filter, **of_kind, **later}
+        page = list(db.history.find(narrowed, _PLACES, sort=_BY_TARGET, limit=_ROWS))
+        if len(page) < _ROWS:
+            yield from _rows(page)
+            return
+        last = page[-1]["target_id"]  # there may be more entries of it
+        yield from _rows(each for each in page if each["target_id"] != last)
+        of_last = {**filter, **of_kind, "target_id": last}
+        yield from _rows(db.history.find(of_last, _PLACES))
+        later = after("target_id", last)
+
+
+def _rows(documents: Iterable[Document]) -> list[_Row]:
+    rows = (
+        _Row(_order(document.get("target_id")), place_of(document), document["_id"])
+        for document in documents
+    )
+    return sorted(rows, key=lambda row: (row.target, row.place))
+
+
+def _read_current(db: Connection, kind: RecordKind, selection: Selection) -> Iterator[_Row]:
+    """Yield the current versions, by target; unreadable documents are reported with their kind."""
+    is_fact = kind is RecordKind.FACT
+    for document, error in _read(db, kind, selection, codec.NO_VECTOR):
+        if error is not None:
+            continue
+        with suppress(*codec.UNREADABLE):
+            if is_fact or codec.read_version(document):
+                version = fact_version(document) if is_fact else text_version(document)
+                target = _order(document["_id"])
+                yield _Row(target, version.place, version=stored_version(version))
+
+
+def _target(row: _Row) -> tuple[bool, str]:
+    return row.target
+
+
+def _as_versions(rows: Iterable[_Row]) -> Iterator[_Row]:
+    """Yield the versions of one target, in order; history takes precedence over the document."""
+    current: _Row | None = None
+    by_place: dict[Place, _Row] = {}
+    for row in rows:
+        if row.version is None:
+            by_place[row.place] = row
+        else:
+            current = row
+    if current is not None:
+        by_place.setdefault(current.place, current)
+    for place in sorted(by_place):
+        yield by_place[place]
+
+
+def _read_entries(db: Connection, rows: Sequence[_Row]) -> Iterator[backup.Document]:
+    """Yield the documents of these entries."""
+    ids = [row.id for row in rows if row.version is None]
+    written = _read_in_order(db.history, ids)
+    ahead = next(written, None)
+    for row in rows:
+        if row.version is not None:
+            yield backup.Document(
+                kind=RecordKind.HISTORY,
+                id=row.version.id,
+                agent_id=row.version.scope.agent_id,
+                record=row.version,
+            )
+        elif ahead is not None and ahead.document["_id"] == row.id:
+            found = _decode(RecordKind.HISTORY, ahead)
+            if found is not None:
+                yield found
+            ahead = next(written, None)
+
+
+# -- documents -----------------------------------------------------------------------------------
+
+
+def _decode(kind: RecordKind, read: Read) -> backup.Document | None:
+    """Decode a document; None if it is not a record."""
+    source, (document, error) = SOURCES[kind], read
+    record: Any = None
+    wanted: Filter = {}
+    try:
+        if error is None:
+            record = source.decode(document)
+            if record is None:
+                return None
+            wanted = source.key(record) if source.key else {}
+    except codec.UNREADABLE as raised:
+        record, error = None, raised
+    key = str(document.get("_id"))
+    return backup.Document(
+        kind=kind,
+        id=record.id if kind is RecordKind.POLICY and record is not None else key,
+        agent_id=str(document.get("agent_id") or ""),
+        record=record,
+        fault=_fault(error),
+        oddities=() if error else tuple(_oddities(document, wanted)),
+        raw="\n".join(_texts_in(document)) if error else "",
+    )
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield all texts and IDs of a value."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts_in(item)
+    elif isinstance(value, str | ObjectId | DBRef):
+        yield str(value)
+
+
+def _fault(error: Exception | None) -> str:
+    if error is None:
+        return ""
+    # The message of these two types is enough.
+    plain = type(error) in (ScopeError, ValueError)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
+
+
+def _oddities(document: Document, wanted: Filter) -> Iterator[str]:
+    """Yield the fields whose stored form the queries do not match."""
+    if not isinstance(document.get("_id"), ObjectId):
+        yield "its _id is not an ObjectId"
+    for field, value in wanted.items():
+        found = document.get(field)
+        if isinstance(found, list) and value in found:
+            continue  # as some old documents have their scope
+        if found != value or type(found) is not type(value):
+            yield f"{field} is {_format_value(found)}, expected {_format_value(value)}"
+    for field in _TIMES:
+        found = document.get(field)
+        if found is not None and codec.moment(found) is None:
+            yield f"{field} is not a time: {_format_value(found)}"
+    for field in _LISTS:
+        found = document.get(field)
+        if not isinstance(found, list | dict | None):  # old documents have a dict for a list
+            yield f"{field} is not a list: {_format_value(found)}"
+
+
+def _format_value(value: Any) -> str:
+    if value is None:
+        return "missing"
+    return (
+        f"{value!r}" if isinstance(value, str | int | float) else f"{type(value).__name__} {value}"
+    )
+
+
+def _is_since(record: Record | None, since: datetime | None) -> bool:
+    """Return whether a record was created or changed since the moment; True if unreadable."""
+    if since is None or record is None or isinstance(record, StoredAgent | StoredUser):
+        return True
+    if isinstance(record, Message):
+        return record.created_at >= since
+    names = ("updated_at", "at", "formed_at", "held_at", "absorbed_at", "last_activity")
+    times = [getattr(record, name, None) for name in names]
+    return max((time for time in times if time is not None), default=EPOCH) >= since

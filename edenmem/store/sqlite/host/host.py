@@ -1,4 +1,4 @@
-"""Agents, accounts, sessions and messages, which the platform owns."""
+"""Agents, accounts, sessions with their cached contexts, and messages; the platform owns them."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - statements are built from constants only; values are bound.
@@ -6,21 +6,24 @@
 from __future__ import annotations
 
 import itertools
+import re
+import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from edenmem.errors import NotFoundError
-from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.forgetting import Passage
+from edenmem.models.host import Agent, CachedContext, Message, Session, User
+from edenmem.models.ids import is_id
 from edenmem.models.integrity import Finding
 from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.protocol.store import batched
-from edenmem.store.sqlite.core.codec import Row, to_ms
+from edenmem.store.sqlite.core.codec import Row, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, GIVEN, Part, json_array
 from edenmem.store.sqlite.core.source_words import refresh_words
-from edenmem.store.sqlite.host.names import complete_reference, find_references
 from edenmem.store.sqlite.host.rows import (
     AGENT,
     INSERT_MESSAGE,
@@ -44,8 +47,6 @@ from edenmem.store.sqlite.host.rows import (
 )
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from edenmem.models.backup import StoredUser
     from edenmem.models.told import Note
 
@@ -248,7 +249,7 @@ class Host(Part):
         with self._db.writing() as connection:
             added = _insert_messages(connection, session_id, messages)
             if note is not None:
-                from edenmem.store.sqlite.memory.told import add_notes
+                from edenmem.store.sqlite.memory.log import add_notes
 
                 add_notes(connection, [note])
         return added
@@ -367,3 +368,164 @@ def _insert_messages(
         for message in messages
     ]
     return connection.executemany(INSERT_MESSAGE, rows).rowcount
+
+
+#: Minimum number of digits of an ID prefix.
+SHORTEST_PREFIX = 4
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
+#: Sorts after all continuations of a prefix.
+_LAST = "\U0010ffff"
+_PREFIX = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},23}}\Z")
+
+
+class _NameTable(NamedTuple):
+    """The table of a kind of thing: name expression, name columns and a condition.
+
+    Each name column has a twin ``…_folded`` for comparison without case.
+    """
+
+    table: str
+    label: str
+    names: tuple[str, ...] = ()
+    condition: str = "1"
+
+
+_BEGINNING = "iif(length(content) > 100, substr(content, 1, 99) || '…', content)"
+
+
+_KINDS: dict[ReferenceKind, _NameTable] = {
+    "agent": _NameTable("agents", "username", ("username",), "NOT deleted"),
+    "user": _NameTable("users", "username", ("username",), "NOT deleted"),
+    "session": _NameTable(
+        "sessions", "coalesce(name, title, id)", ("name", "title"), "NOT deleted"
+    ),
+    "fact": _NameTable("facts", _BEGINNING),
+    "reflection": _NameTable("reflections", _BEGINNING),
+    "formation": _NameTable(
+        "formations",
+        "iif(superseded_message_ids IS NULL, status, 'superseded') || ' #' || seq"
+        " || ' of session ' || session_id",
+    ),
+}
+
+
+def find_references(
+    connection: sqlite3.Connection, kind: ReferenceKind, text: str, limit: int
+) -> list[Reference]:
+    """Find what a typed text may refer to; see `edenmem.store.protocol.host.Host.find`."""
+    named = _KINDS[kind]
+    digits = text.lower()
+    if _SURROGATE.search(text):  # no stored name has surrogates, and SQLite rejects them
+        return []
+    if is_id(digits):
+        found = _where(connection, named, "id = ?", [digits], 1)
+        if found:
+            return found
+    for exact in (True, False):
+        for name in named.names:
+            where, values = f"{name}_folded = ?", [text.casefold()]
+            if exact:
+                where, values = f"{where} AND {name} = ?", [*values, text]
+            found = _where(connection, named, where, values, limit)
+            if found:
+                return found
+    if _PREFIX.match(digits):
+        return _where(connection, named, "id >= ? AND id < ?", [digits, digits + "g"], limit)
+    return []
+
+
+def complete_reference(
+    connection: sqlite3.Connection, kind: ReferenceKind, text: str, limit: int
+) -> list[Reference]:
+    """Complete a typed prefix; see `edenmem.store.protocol.host.Host.find_by_prefix`."""
+    named = _KINDS[kind]
+    if _SURROGATE.search(text):
+        return []
+    found: dict[str, Reference] = {}
+    for name in named.names:
+        low = text.casefold()
+        rows = connection.execute(
+            f"SELECT id, {name} FROM {named.table} WHERE {named.condition}"
+            f" AND {name}_folded >= ? AND {name}_folded < ?"
+            f" ORDER BY {name}_folded LIMIT ?",
+            (low, low + _LAST, limit),
+        )
+        for row_id, label in rows:
+            found.setdefault(row_id, Reference(id=row_id, label=label))
+    if _DIGITS.match(text.lower()):
+        low = text.lower()
+        rows = connection.execute(
+            f"SELECT id, id FROM {named.table} WHERE {named.condition}"
+            " AND id >= ? AND id < ? ORDER BY id DESC LIMIT ?",
+            (low, low + "g", limit),
+        )
+        for row_id, label in rows:
+            found.setdefault(row_id, Reference(id=row_id, label=label))
+    return list(found.values())[:limit]
+
+
+def _where(
+    connection: sqlite3.Connection, named: _NameTable, where: str, values: list[Any], limit: int
+) -> list[Reference]:
+    rows = connection.execute(
+        f"SELECT id, {named.label} FROM {named.table} WHERE {named.condition} AND {where}"
+        " ORDER BY id LIMIT ?",
+        (*values, limit),
+    )
+    return [Reference(id=row_id, label=label) for row_id, label in rows]
+
+
+class Contexts(Part):
+    """See `edenmem.store.protocol.host.Contexts`."""
+
+    def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
+        row = self._fetch_one(
+            "SELECT xml, fingerprint, built_at, shown FROM cached_contexts"
+            " WHERE session_id = ? AND agent_id = ?",
+            (session_id, agent_id),
+        )
+        if row is None:
+            return None
+        xml, fingerprint, built_at, shown = row
+        return CachedContext(xml=xml, fingerprint=fingerprint, built_at=time(built_at), shown=shown)
+
+    def cache_context(
+        self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
+    ) -> None:
+        with self._db.writing(durable=False) as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO cached_contexts"
+                " (session_id, agent_id, xml, fingerprint, built_at, shown)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    session_id,
+                    agent_id,
+                    context.xml,
+                    context.fingerprint,
+                    to_ms(context.built_at),
+                    context.shown,
+                ),
+            )
+
+    def cached_texts(self) -> Iterator[Passage]:
+        last = ("", "")
+        while True:
+            rows = self._fetch(
+                "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
+                " WHERE (c.session_id, c.agent_id) > (?, ?)"
+                " ORDER BY c.session_id, c.agent_id LIMIT ?",
+                (*last, BATCH),
+            )
+            for session_id, agent_id, xml in rows:
+                yield Passage(
+                    kind="context",
+                    id=f"{session_id}/{agent_id}",
+                    target_type="session",
+                    target_id=session_id,
+                    text=xml,
+                )
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][:2]

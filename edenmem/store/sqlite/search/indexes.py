@@ -75,7 +75,7 @@ _INCOMPLETE = msgspec.structs.replace(
 
 
 class Indexes(Part):
-    """See `edenmem.store.protocol.indexes.Indexes`."""
+    """See `edenmem.store.protocol.database.Indexes`."""
 
     def list_indexes(self, wish: IndexWish) -> list[IndexState]:
         with self._db.reading() as connection:

@@ -28,7 +28,7 @@ _PAGE = 200
 
 
 class ModelSwitches(Part):
-    """See `edenmem.store.protocol.vectors.ModelSwitches`."""
+    """See `edenmem.store.protocol.search.ModelSwitches`."""
 
     def platform_model(self, model: str) -> str:
         return ""

@@ -14,7 +14,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.store.protocol.vectors import VectorCount
+from edenmem.store.protocol.search import VectorCount
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
@@ -30,7 +30,7 @@ _NONE_STAGED = (
 
 
 class Vectors(Part):
-    """See `edenmem.store.protocol.vectors.Vectors`."""
+    """See `edenmem.store.protocol.search.Vectors`."""
 
     def set_vectors(
         self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False

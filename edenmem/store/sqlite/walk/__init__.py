@@ -1,4 +1,4 @@
-"""Walks over everything stored in SQLite: backups, integrity, statistics, traces.
+"""Walks over everything stored in SQLite: backups, integrity, statistics, erasure.
 
 May import: common, protocol, sqlite.core, sqlite.formations, sqlite.host, sqlite.memory.
 """

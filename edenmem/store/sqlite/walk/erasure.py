@@ -32,7 +32,7 @@ from edenmem.models.records import AuditEntry, content_mark, users_mark
 from edenmem.store.sqlite.core import scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
-from edenmem.store.sqlite.memory import facts, log, told
+from edenmem.store.sqlite.memory import facts, log
 from edenmem.store.sqlite.walk.sources import (
     BY_SUBJECT,
     OF_ACCOUNTS,
@@ -135,7 +135,7 @@ class Erasure(Part):
                 f"SELECT count(*) FROM cached_contexts WHERE agent_id {AMONG}",
                 (json_array(traces.agents),),
             ).fetchone()
-            counts[_REPLIES] = told.count_replies(connection, traces)
+            counts[_REPLIES] = log.count_replies(connection, traces)
             about = f"target_type = 'reflection' AND target_id {AMONG}"
             for kind, rows in (
                 (_DERIVED, f"reflections WHERE id {AMONG}"),
@@ -235,7 +235,7 @@ class Erasure(Part):
         for kind in ("fact", "reflection"):
             self._unrelate(kind, traces, users_mark(run))
         with self._db.writing() as connection:
-            removed[_REPLIES] += told.erase_told(connection, traces)
+            removed[_REPLIES] += log.erase_told(connection, traces)
         removed["cached contexts"] += self._write(
             f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
         )
@@ -426,7 +426,7 @@ def _erase_past(
     removed: Counter[str],
 ) -> None:
     """Remove the history of targets and notes of them, and empty their audit entries."""
-    told.erase_items(connection, ids)
+    log.erase_items(connection, ids)
     among, values = f"target_id {AMONG} AND target_type = ?", (json_array(ids), kind)
     gone = connection.execute(f"DELETE FROM history WHERE {among}", values)
     removed[_VERSIONS] += gone.rowcount

@@ -41,10 +41,10 @@ from edenmem.store.mongo.core.filters import (
 from edenmem.store.mongo.core.transactions import Transaction, Transactions, touch
 from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.host.host import find_messages_by
+from edenmem.store.mongo.memory.audit_log import count_replies, erase_items, erase_told
 from edenmem.store.mongo.memory.history import audit_document
-from edenmem.store.mongo.memory.told import count_replies, erase_items, erase_told
-from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.sources import SOURCES, narrow
+from edenmem.store.mongo.walk.walk import walk_documents
 from edenmem.store.protocol.store import batched
 
 _AT_ONCE = 500

@@ -1,4 +1,0 @@
-"""Erasing the traces of a subject from SQLite.
-
-May import: sqlite.core, sqlite.memory, sqlite.walk.
-"""
