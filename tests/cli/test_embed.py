@@ -101,13 +101,6 @@ def test_a_failed_batch_is_exit_1_and_a_wrong_key_exit_5(cli: Cli, endpoint: Fak
     assert report["embedded"] == 0
 
 
-def test_an_agent_is_named_like_anywhere(cli: Cli, endpoint: FakeOpenAI) -> None:
-    options = embedding(endpoint)
-    (report,) = cli("embed", "backfill", "-a", "otto", "--format", "json", *options).ok().rows
-    assert report["embedded"] == 0
-    assert cli("embed", "backfill", "-a", "nobody", *options).code == 3
-
-
 def test_without_a_model_the_error_says_what_to_install(cli: Cli) -> None:
     result = cli("embed", "status")
     assert result.code == 2

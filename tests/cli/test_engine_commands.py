@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from edenmem.cli.commands.start.demo import example_folder
 from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.support.builders import make_agent, make_messages, make_session
@@ -74,33 +73,6 @@ FORMED = {
 }
 
 
-def test_memories_are_formed_once(talk: Cli) -> None:
-    options = scripted(talk, FORMED)
-    tried = talk("form", "harbour", "--dry-run", *options).ok()
-    assert f"would add user fact: {FACT}" in tried.out
-    assert "scripted answers" in tried.err
-    user = ("--agent", "mira", "--user", "lena", "--scope", "user")
-    assert FACT not in [fact["content"] for fact in talk.json("fact", "list", *user)]
-
-    (report,) = talk("form", "harbour", *options, "--format", "json").ok().data
-    assert (report["outcome"], report["facts_added"]) == ("applied", 1)
-    assert FACT in [fact["content"] for fact in talk.json("fact", "list", *user)]
-
-    (again,) = talk("form", "harbour", *options, "--format", "json").ok().data
-    assert again["outcome"] == "not_due"
-    assert "nothing was due" in talk("form", "--due", *options).ok().err
-
-
-def test_a_failed_formation_is_exit_1_and_can_be_tried_again(talk: Cli) -> None:
-    """Known failure 12: a failed extraction loses no message."""
-    failing = talk("form", "harbour", *scripted(talk, {}))
-    assert failing.code in (1, 5)
-    assert "no answer" in failing.err
-    later = ("--set", "formation.backoff_seconds=0.001")
-    (report,) = talk("form", "harbour", *scripted(talk, FORMED), *later, "--format", "json").data
-    assert (report["outcome"], report["messages"]) == ("applied", 3)
-
-
 def endpoint(server: FakeOpenAI) -> tuple[str, ...]:
     """Options for an endpoint that is asked once."""
     return ("--set", "llm.retries=0", "--set", f"llm.base_url={server.url}")
@@ -150,27 +122,6 @@ def test_a_wrong_setting_is_exit_2_and_counts_as_no_try(talk: Cli) -> None:
     assert cold.code == 2, cold.err
     (report,) = talk("form", "harbour", *scripted(talk, FORMED), "--format", "json").ok().data
     assert report["outcome"] == "applied"
-
-
-def test_consolidating_what_is_forced(talk: Cli) -> None:
-    answers = {("consolidate", "user/mira/lena/2"): {"text": "Lena is hostile to long answers."}}
-    options = scripted(talk, answers)
-    command = ("consolidate", "--agent", "mira", "--user", "lena", *options)
-    assert "nothing was due" in talk(*command).ok().err
-    tried = talk(*command, "--force", "--dry-run").ok()
-    assert "+Lena is hostile to long answers." in tried.out
-    (report,) = talk(*command, "--force", "--format", "json").ok().data
-    assert (report["outcome"], report["version"], report["absorbed"]) == ("written", 3, 1)
-    assert (report["scope"], report["agent_id"]) == ("user", "a" * 24)
-    (text,) = talk.json("consolidation", "show", "--agent", "mira", "--user", "lena")
-    assert text["consolidated_content"] == "Lena is hostile to long answers."
-
-
-def test_a_provider_that_is_down_is_exit_5(talk: Cli) -> None:
-    down = ("--set", "llm.base_url=http://127.0.0.1:9/v1", "--set", "llm.retries=0")
-    result = talk("consolidate", "--force", *down)
-    assert result.code == 5
-    assert "the connection to" in result.err
 
 
 def test_one_scope_that_fails_is_exit_1_and_named(talk: Cli) -> None:
@@ -256,10 +207,6 @@ def test_the_context_of_another_time(talk: Cli) -> None:
     assert all(scope["agent_id"] for scope in now["scopes"])
     for wrong in (("--recall", "sometimes"), ("--as-of", "soon")):
         assert talk("context", "first-visit", *wrong).code == 2
-
-
-def test_the_example_community_is_found() -> None:
-    assert (example_folder() / "sessions.jsonl").is_file()
 
 
 def test_the_demo_tells_its_story_in_a_new_file(empty_cli: Cli) -> None:

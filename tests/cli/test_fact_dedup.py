@@ -32,15 +32,6 @@ def facts(cli: Cli) -> list[str]:
     return sorted(row["content"] for row in rows if "tea" in row["content"].casefold())
 
 
-def test_groups_are_shown_and_nothing_is_changed(twice: Cli) -> None:
-    (group,) = twice.json("fact", "merge", *LENA, "--dry-run")
-    assert [fact["content"] for fact in group["facts"]] == [TEA, TEA_TOO]
-    assert group["scores"] == [1.0, 1.0]
-    shown = twice("fact", "merge", *LENA, "--dry-run").ok().out
-    assert "group 1 of 1: mira: user lena" in shown
-    assert facts(twice) == sorted([TEA, TEA_TOO])
-
-
 def test_in_a_pipe_somebody_has_to_say_what_to_do(twice: Cli) -> None:
     refused = twice("fact", "merge", *LENA)
     assert (refused.code, refused.out) == (2, "")

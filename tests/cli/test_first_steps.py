@@ -62,13 +62,6 @@ def test_a_group_that_nobody_names_is_not_found(inside: Inside, command: tuple[s
     assert "has group 'nope'" in result.err
 
 
-def test_a_first_memory_makes_a_group(cli: Cli) -> None:
-    group = ("--agent", "mira", "--group", "crew")
-    cli("fact", "add", *group, "--scope", "group", "--content", "The crew meets on Mondays.").ok()
-    (fact,) = cli.json("fact", "list", *group, "--scope", "group")
-    assert fact["group_id"] == "crew"
-
-
 # -- init ----------------------------------------------------------------------------------------
 
 
@@ -86,11 +79,6 @@ def test_a_command_without_a_dry_run_does_not_offer_one(empty_cli: Cli, cli: Cli
     assert "add --yes" in refused.err
     assert "--dry-run" not in refused.err
     assert "--dry-run" in cli("delete", LANTERNS).err
-
-
-def test_a_store_in_which_nothing_was_formed(empty_cli: Cli) -> None:
-    assert "created the schema (version " in empty_cli("init", "--yes").ok().out
-    assert "no memory yet" in empty_cli("stats").ok().err
 
 
 # -- searches that find nothing, or are several --------------------------------------------------
@@ -146,16 +134,6 @@ def test_what_is_not_paused_is_not_resumed(cli: Cli) -> None:
     assert policy["version"] == 0
     cli("scope", "pause", *scope).ok()
     assert "resumed" in cli("scope", "resume", *scope).ok().out
-
-
-def test_status_of_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    elsewhere = Cli(f"sqlite:///{tmp_path}/none/memory.db", tmp_path)
-    told = elsewhere("status")
-    assert (told.code, f"no such folder for the store: {tmp_path}/none" in told.err, told.out) == (
-        5,
-        True,
-        "",
-    )
 
 
 def test_status_of_the_default_store(empty_cli: Cli, tmp_path: Path) -> None:

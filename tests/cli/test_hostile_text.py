@@ -6,8 +6,6 @@ markup, escape sequences, directional overrides, XML, and 100 KB on one line.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edenmem.text import display_width
-from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, Inside, controls
+from tests.cli.conftest import Cli, Inside, controls
 
 pytestmark = pytest.mark.slow
 
@@ -89,11 +87,6 @@ def test_markup_is_shown_as_it_was_written(on_terminal: bool, shared_cli: Cli) -
     assert "endless endless" in shown
 
 
-def test_show_has_the_whole_text(shared_cli: Cli) -> None:
-    shown = shared_cli("show", "f" * 23 + "3").ok().out
-    assert shown.count("endless") == 12_500
-
-
 def test_json_is_valid_exact_and_the_same_twice(inside: Inside) -> None:
     for command in READING:
         first = inside(*command, "--format", "json").ok()
@@ -117,20 +110,6 @@ def test_no_other_format_is_refused(format: str, inside: Inside) -> None:
         assert result.out, command
         if format == "markdown" and command[0] != "context":
             assert not controls(result.out), command
-
-
-def test_json_keeps_every_character_of_a_fact(inside: Inside) -> None:
-    (fact,) = inside.json("show", "f" * 23 + "2")
-    assert fact["content"] == HOSTILE
-    assert (fact["user_id"], fact["agent_id"]) == (LENA, MIRA)
-    assert "embedding" not in fact
-
-
-def test_csv_has_a_row_for_each_fact(inside: Inside) -> None:
-    command = ("fact", "list", "--agent", "mira", "--user", "lena")
-    out = inside(*command, "--format", "csv").ok().out
-    rows = list(csv.DictReader(io.StringIO(out, newline="")))
-    assert {row["id"] for row in rows} == {fact["id"] for fact in inside.json(*command)}
 
 
 def test_a_markdown_table_has_one_line_for_each_fact(inside: Inside) -> None:

@@ -60,17 +60,6 @@ def test_the_log_is_found_by_whatever_it_is_asked(inside: Inside) -> None:
     assert inside("log", "--limit", "2").err == ("showing the newest 2; --limit 0 shows all\n")
 
 
-def test_one_entry_is_shown_with_what_it_changed(inside: Inside) -> None:
-    entry = entry_of(inside, "revise_fact")
-    shown = inside("show", entry["id"][:20]).ok().out
-    assert "revise fact" in shown
-    assert "-Lena folds whale lanterns.\n+Lena folds ninety whale lanterns.\n" in shown
-    assert "\x1b" not in shown
-    (whole,) = inside.json("show", entry["id"])
-    assert whole["before"]["content"] == "Lena folds whale lanterns."
-    assert (whole["undone_by"], whole["actor"]["host"]) == (None, "test-host")
-
-
 @pytest.mark.parametrize("columns", [80, 200])
 def test_the_log_on_a_terminal_is_colored_and_harmless(shared_cli: Cli, columns: int) -> None:
     entry = entry_of(shared_cli, "revise_fact")["id"]
@@ -84,31 +73,6 @@ def test_the_log_on_a_terminal_is_colored_and_harmless(shared_cli: Cli, columns:
 
 
 # -- undo ----------------------------------------------------------------------------------------
-
-
-def test_a_change_is_undone_and_that_is_undone_again(own: Inside, cli: Cli) -> None:
-    entry = entry_of(own, "revise_fact")
-    looked = own("undo", entry["id"], "--dry-run").ok()
-    assert "-Lena folds ninety whale lanterns.\n+Lena folds whale lanterns." in looked.out
-    refused = own("undo", entry["id"])
-    assert (refused.code, "--yes" in refused.err) == (2, True)
-    assert own.json("show", FACT)[0]["version"] == 2
-
-    done = cli.process("undo", entry["id"], "--yes", "--reason", "typing error").ok()
-    assert "+Lena folds whale lanterns." in done.err
-    fact = own.json("show", FACT)[0]
-    assert (fact["content"], fact["version"]) == ("Lena folds whale lanterns.", 3)
-    (undo, *_) = own.json("log")
-    assert (undo["undoes"], undo["reason"]) == (entry["id"], "typing error")
-    assert own.json("show", entry["id"])[0]["undone_by"] == undo["id"]
-    again = own("undo", entry["id"], "--yes").ok()
-    assert "nothing to do: already undone" in again.err
-
-    (step,) = json.loads(own("undo", undo["id"], "--yes", "--format", "json").ok().out)
-    assert (step["outcome"], step["after"]["version"]) == ("done", 4)
-    assert own.json("show", FACT)[0]["content"] == "Lena folds ninety whale lanterns."
-    history = own.json("history", FACT)
-    assert [version["version"] for version in history] == [1, 2, 3, 4]
 
 
 def test_what_was_changed_since_is_left_alone_until_it_is_forced(own: Inside) -> None:
@@ -127,24 +91,6 @@ def test_what_was_changed_since_is_left_alone_until_it_is_forced(own: Inside) ->
     assert "Lena folds a hundred." in said
 
 
-def test_a_run_is_undone_as_a_whole(own: Inside) -> None:
-    facts = own.json("fact", "list", *USER)
-    own("delete", *(fact["id"] for fact in facts), "--yes").ok()
-    left = len(facts) - len(own.json("fact", "list", *USER))
-    removed = entries_of(own, "remove_fact")
-    assert len(removed) == left > 1
-    (run_id,) = {entry["actor"]["run_id"] for entry in removed}
-    looked = own("undo", "--run", run_id, "--dry-run").ok()
-    assert f"would be: {left} planned" in looked.out
-    done = own("undo", "--run", run_id[:22], "--yes").ok()
-    assert f"{left} done" in done.out
-    back = own.json("fact", "list", *USER)
-    assert {(f["id"], f["content"]) for f in back} == {(f["id"], f["content"]) for f in facts}
-    assert "already" in own("undo", "--run", run_id, "--yes").ok().out
-    unasked = own("undo", "--run", run_id).ok()  # there is nothing to ask about
-    assert "nothing to do" in unasked.err
-
-
 def test_a_run_of_which_some_cannot_be_undone_says_so_by_its_exit_code(own: Inside) -> None:
     facts = own.json("fact", "list", *USER)
     own("delete", *(fact["id"] for fact in facts), "--yes").ok()
@@ -156,13 +102,6 @@ def test_a_run_of_which_some_cannot_be_undone_says_so_by_its_exit_code(own: Insi
     assert "in another fact" in done.out
 
 
-def test_what_is_asked_for_has_to_be_one_thing(inside: Inside) -> None:
-    for arguments in (("undo",), ("undo", "abcd", "--run", "abcd"), ("undo", "abcd", "--last")):
-        assert inside(*arguments, "--yes").code == 2
-    assert inside("undo", "0" * 24, "--yes").code == 3
-    assert inside("undo", "--run", "0" * 24, "--yes").code == 3
-
-
 def test_a_person_is_asked(cli: Cli) -> None:
     entry = entry_of(cli, "revise_fact")
     screen = cli.on_terminal("undo", entry["id"], answers=[("Undo this?", "n")]).ok().out
@@ -171,30 +110,7 @@ def test_a_person_is_asked(cli: Cli) -> None:
     assert cli.json("show", FACT)[0]["version"] == 3
 
 
-def test_an_agent_that_was_added_by_mistake_goes_again(own: Inside) -> None:
-    own("agent", "add", "mria").ok()
-    entry = entry_of(own, "add_agent")
-    own("undo", entry["id"], "--yes").ok()
-    assert "mria" not in own("agent", "list").ok().out
-    own("agent", "add", "mria").ok()
-    own("fact", "add", "--agent", "mria", "--content", "Something.").ok()
-    refused = own("undo", entry_of(own, "add_agent")["id"], "--yes", "--force")
-    assert (refused.code, "the agent has facts" in refused.err) == (4, True)
-
-
 # -- why -----------------------------------------------------------------------------------------
-
-
-def test_where_a_fact_comes_from(inside: Inside) -> None:
-    shown = inside("why", FACT).ok().out
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    assert "earlier texts\n  Lena folds whale lanterns." in shown
-    assert "revise fact" in shown
-    (data,) = inside.json("why", FACT)
-    assert [entry["action"] for entry in data["changes"]] == ["add_fact", "revise_fact"]
-    assert data["replaced"] == ["Lena folds whale lanterns."]
-    assert inside("why", "0000").code == 3
-    assert "reference not found: 'zzzz'" in inside("why", "zzzz").err
 
 
 def test_where_a_fact_comes_from_that_is_gone(own: Inside) -> None:
@@ -224,11 +140,6 @@ def test_an_entry_is_not_a_run_and_that_is_said(cli: Cli) -> None:
     refused = cli("undo", "--run", entry["id"], "--yes")
     assert refused.code == 3
     assert (entry["actor"]["run_id"] or "list entries") in refused.err
-
-
-def test_kinds_of_changes_are_named_as_the_table_names_them(inside: Inside) -> None:
-    shown = entries_of(inside, "write_consolidation")
-    assert {entry["action"] for entry in shown} == {"write_consolidation"}
 
 
 def test_a_wide_screen_has_commands_and_runs(cli: Cli) -> None:

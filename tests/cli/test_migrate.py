@@ -383,13 +383,6 @@ def test_a_run_is_verified_against_the_database_that_it_read(
     assert source_of(store, found) == again
 
 
-def test_the_doctor_finds_nothing_amiss_in_what_was_moved_back(new_cli: Inside) -> None:
-    new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes", "--allow-incomplete").ok()
-    (run_id,) = [run["id"] for run in new_cli.json("migrate", "status")[0]["runs"]]
-    new_cli("migrate", "rollback", run_id, "--yes").ok()
-    assert new_cli("doctor", "--quiet", "--check", "owners").code == 0
-
-
 def test_a_missing_source_says_what_from_takes(new_cli: Inside, tmp_path: Path) -> None:
     refused = new_cli("migrate", "v1", "--from", "nope")
     assert (refused.code, refused.out) == (3, "")

@@ -50,14 +50,6 @@ def test_what_is_general_moves_up_once_the_policy_says_so(cli: Cli) -> None:
     assert above(cli).count(GENERAL) == 1
 
 
-def test_nothing_moves_without_or_when_switched_off_again(cli: Cli) -> None:
-    cli("scope", "policy", *LENA, "--propagate").ok()
-    cli("scope", "policy", *LENA, "--no-propagate").ok()
-    before = above(cli)
-    cli("consolidate", *LENA, "--force", env=scripted(cli, {"reflection": 1, "content": "x"})).ok()
-    assert above(cli) == before
-
-
 def test_what_fails_is_told_and_done_by_the_next_run(cli: Cli) -> None:
     cli("scope", "policy", *LENA, "--propagate").ok()
     env = scripted(cli, {"reflection": 1, "content": GENERAL})

@@ -9,21 +9,8 @@ import pytest
 
 from edenmem.models.ids import derived_id
 from edenmem.store.sqlite import SqliteStore
-from tests.cli.conftest import LENA, MIRA, VISIT, Cli, Inside
+from tests.cli.conftest import LENA, MIRA, Cli, Inside
 from tests.support.builders import make_session
-
-
-@pytest.mark.parametrize("named", ["mira", "MIRA", MIRA, "aaaa"])
-def test_an_agent_is_known_by_name_id_or_prefix(named: str, inside: Inside) -> None:
-    (agent,) = inside.json("show", named)
-    assert agent["id"] == MIRA
-
-
-@pytest.mark.parametrize("named", ["first-visit", VISIT, "cccc"])
-def test_a_session_is_known_by_name_id_or_prefix(named: str, inside: Inside) -> None:
-    (session,) = inside.json("show", named)
-    assert session["id"] == VISIT
-    assert len(session["messages"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -89,55 +76,12 @@ def test_with_a_user_their_facts_are_seen_and_no_other_agents(inside: Inside) ->
     assert inside.json("fact", "list", "--agent", "otto", "--user", "lena") == []
 
 
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        (("fact", "list"), "--agent"),
-        (("search", "whale"), "--agent"),
-        (("search",), "QUERY"),
-        (("scope", "show"), "--agent"),
-        (("fact", "add", "--agent", "mira"), "--content"),
-        (("fact", "edit", "f" * 23 + "1"), "--content"),
-        (("delete", "f" * 23 + "1"), "--yes"),
-        (("context",), "SESSION"),
-        (("restore", "mira/user:lena"), "--version"),
-    ],
-)
-def test_what_is_missing_in_a_pipe_is_an_error_that_names_the_option(
-    command: tuple[str, ...], option: str, shared_cli: Cli
-) -> None:
-    result = shared_cli(*command)
-    assert result.code == 2
-    assert option in result.err
-
-
 def test_the_only_agent_is_taken_and_named(empty_cli: Cli) -> None:
     empty_cli("init", "--yes").ok()
     assert empty_cli("fact", "list").code == 3
     empty_cli("agent", "add", "mira").ok()
     listed = empty_cli("fact", "list").ok()
     assert "agent: mira, the only one" in listed.err
-
-
-def test_a_cut_list_says_so(inside: Inside) -> None:
-    command = ("fact", "list", "--agent", "mira", "--user", "lena")
-    cut = inside(*command, "--limit", "2", "--format", "json").ok()
-    assert len(cut.data) == 2
-    assert "showing the first 2" in cut.err
-    whole = inside(*command, "--limit", "0", "--format", "json").ok()
-    assert len(whole.data) == 5
-    assert whole.err == ""
-
-
-def test_scopes_show_sizes_beside_limits(inside: Inside) -> None:
-    statuses = {s["scope"]: s for s in inside.json("scope", "list", "--agent", "mira")}
-    assert statuses["user"]["facts"] == 3
-    assert statuses["user"]["pending"] == 1
-    assert statuses["user"]["consolidate_at"] == 4
-    assert statuses["user"]["version"] == 2
-    table = inside("scope", "list", "--agent", "mira").ok().out
-    assert "lena" in table
-    assert "1/4" in table
 
 
 def test_history_and_diff_of_a_text(inside: Inside) -> None:
@@ -149,18 +93,6 @@ def test_history_and_diff_of_a_text(inside: Inside) -> None:
     assert "-Lena is new." in diff
     assert inside("consolidation", "diff", *scope, "--from", "0", "--to", "1").ok().out
     assert inside("consolidation", "diff", *scope, "--to", "7").code == 3
-
-
-def test_search_explains_itself(inside: Inside) -> None:
-    command = ("search", "whale lanterns", "--agent", "mira", "--user", "lena", "--no-track")
-    (plain,) = inside.json(*command, "--recipe", "text")
-    assert plain["content"].startswith("Lena folds")
-    assert 0 < plain["score"] <= 1
-    assert "explain" not in plain
-    result = inside(*command, "--recipe", "text", "--explain", "--format", "json").ok()
-    assert "text" in result.data[0]["explain"]
-    assert " ms" in result.err
-    assert "rank" in inside(*command, "--recipe", "text", "--explain").ok().out
 
 
 @pytest.mark.parametrize("listed", ["agent", "user", "session", "scope"])

@@ -98,23 +98,10 @@ def test_an_error_is_broken_between_words_on_a_terminal(cli: Cli) -> None:
     assert " ".join(" ".join(lines).split()) == " ".join(" ".join(piped).split())
 
 
-def test_a_paused_scope_is_named_without_its_key(cli: Cli) -> None:
-    cli("scope", "pause", "--agent", "mira").ok()
-    result = cli("fact", "add", "--agent", "mira", "--content", "Something new.")
-    assert "the agent scope is paused" in result.err
-    assert "edenmem scope resume" in result.err
-
-
 def test_an_agent_that_takes_no_part_is_named(inside: Inside) -> None:
     result = inside("context", "first-visit", "--agent", "otto")
     assert result.code == 3
     assert "agent 'otto' is not part of session 'first-visit'" in result.err
-
-
-def test_a_line_that_ends_too_early_is_told_by_its_end(cli: Cli) -> None:
-    result = cli("import", "-", input='{"session": "x", "agent":\n')
-    assert result.code == 2
-    assert "stdin:1: the line is not valid JSON (it ends early)" in result.err
 
 
 def test_a_table_in_a_pipe_is_cut_only_where_columns_is_set(cli: Cli) -> None:
@@ -158,8 +145,3 @@ def test_a_setting_shows_its_key_whole_and_its_number_short(inside: Inside) -> N
     shown = inside("config", "show", "store").ok().out
     assert "store.connect_timeout_seconds" in shown
     assert "5.000" not in shown
-
-
-def test_a_scope_without_a_text_says_so(inside: Inside) -> None:
-    shown = inside("scope", "show", "--agent", "otto").ok().out
-    assert "no text yet" in shown

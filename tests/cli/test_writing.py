@@ -34,16 +34,6 @@ def content(cli: Cli, fact: str = FACT) -> str:
     return str(found["content"])
 
 
-def test_init_makes_the_store_once(empty_cli: Cli, tmp_path: Path) -> None:
-    made = empty_cli.json("init", "--yes")
-    assert made[0]["made"]
-    file = tmp_path / "new.db"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    again = empty_cli("init", "--yes").ok()
-    assert "nothing to create" in again.out
-    assert empty_cli.json("init", "--yes")[0]["made"] == []
-
-
 def test_init_writes_a_configuration_only_if_asked(empty_cli: Cli, tmp_path: Path) -> None:
     empty_cli("init", "--yes").ok()
     config = tmp_path / "edenmem.toml"
@@ -173,22 +163,6 @@ def test_an_order_is_stored_for_the_operator_with_a_warning(cli: Cli) -> None:
     assert done.err.startswith("warning: the fact is an order about instructions or memory; ")
 
 
-def test_the_same_fact_again_is_said_to_be_there(cli: Cli) -> None:
-    command = ("fact", "add", "The walk starts at 17:30.", "--agent", "mira")
-    before = cli.json("fact", "list", "--agent", "mira")
-    result = cli(*command).ok()
-    assert "already" in result.err
-    assert cli.json("fact", "list", "--agent", "mira") == before
-
-
-def test_the_same_fact_of_another_user_is_another_fact(cli: Cli) -> None:
-    """Known failure 1: a unique index that forgets whose a fact is."""
-    for user in ("lena", "tomas"):
-        cli("fact", "add", "--agent", "mira", "--user", user, "--content", "Likes tea.").ok()
-        facts = cli.json("fact", "list", "--agent", "mira", "--user", user, "-s", "user")
-        assert "Likes tea." in [fact["content"] for fact in facts]
-
-
 def test_an_argument_in_another_encoding_loses_no_character(cli: Cli) -> None:
     """Characters outside the encoding of the locale were left out in silence."""
     ascii = "Café costs 5 €.".encode().decode("ascii", "surrogateescape")
@@ -248,33 +222,6 @@ def test_a_long_fact_is_taken_if_it_is_meant(cli: Cli) -> None:
     cli("fact", "add", *USER, "--content", "word " * 31, "--allow-long").ok()
 
 
-@pytest.mark.slow
-def test_nothing_reaches_the_store_on_a_dry_run(cli: Cli) -> None:
-    file = Path(cli.uri.removeprefix("sqlite:///"))
-    before = [cli.json("fact", "list", *USER), cli.json("scope", "list"), len(audit(cli))]
-    for command in (
-        ("fact", "add", *USER, "--content", "New."),
-        ("fact", "edit", FACT, "--content", "Other."),
-        ("delete", FACT),
-        ("restore", FACT, "--version", "1"),
-        ("reflection", "add", *USER, "--content", "New."),
-        ("edit", "e" * 24, "--content", "Other."),
-        ("delete", "e" * 24),
-        ("consolidation", "edit", *USER, "--content", "Other."),
-        ("restore", "mira/user:lena", "--version", "1"),
-        ("scope", "policy", *USER, "--word-limit", "9"),
-        ("scope", "policy", "--agent", "mira", "--shard", "new", "--memory-instructions", "x"),
-        ("scope", "pause", *USER),
-        ("agent", "set", "mira", "--no-user-memory"),
-    ):
-        result = cli(*command, "--dry-run").ok()
-        assert "would" in result.out, command
-        (report,) = cli(*command, "--dry-run", "--format", "json").ok().data
-        assert report["status"] == "dry_run"
-    assert [cli.json("fact", "list", *USER), cli.json("scope", "list"), len(audit(cli))] == before
-    assert file.exists()
-
-
 def test_editing_shows_the_diff_and_needs_a_yes(cli: Cli) -> None:
     command = ("fact", "edit", FACT, "--content", "Lena folds eighty lanterns.")
     refused = cli(*command)
@@ -287,37 +234,6 @@ def test_editing_shows_the_diff_and_needs_a_yes(cli: Cli) -> None:
     versions = cli.json("history", FACT)
     assert [version["version"] for version in versions] == [1, 2, 3]
     assert audit(cli)[0].reason == "counted again"
-
-
-def test_text_that_did_not_change_is_nothing_to_do(cli: Cli) -> None:
-    count = len(audit(cli))
-    result = cli("fact", "edit", FACT, "--content", "Lena folds ninety whale lanterns.", "--yes")
-    assert "the text is unchanged" in result.ok().err
-    assert len(audit(cli)) == count
-
-
-def test_deleting_and_restoring(cli: Cli) -> None:
-    assert cli("delete", FACT).code == 2
-    deleted = cli("delete", FACT, "f" * 23 + "2", "--yes", "--format", "json").ok()
-    assert [report["status"] for report in deleted.data] == ["applied", "applied"]
-    gone = cli("show", FACT)
-    assert gone.code == 3
-    cli("restore", FACT).ok()
-    assert content(cli) == "Lena folds ninety whale lanterns."
-    cli("restore", FACT, "--version", "1", "--yes").ok()
-    assert content(cli) == "Lena folds whale lanterns."
-    assert cli("restore", FACT, "--version", "99").code == 3
-
-
-def test_reflections_by_hand(cli: Cli) -> None:
-    (report,) = cli.json("reflection", "add", *USER, "--content", "Lena reads on the phone.")
-    cli("edit", report["id"], "--content", "Lena reads on paper.", "--yes").ok()
-    (found,) = cli.json("show", report["id"])
-    assert (found["content"], found["absorbed"]) == ("Lena reads on paper.", False)
-    listed = cli.json("reflection", "list", *USER, "--pending")
-    assert report["id"] in [reflection["id"] for reflection in listed]
-    cli("delete", report["id"], "--yes").ok()
-    assert cli("show", report["id"]).code == 3
 
 
 def test_a_text_is_written_and_restored_as_new_versions(cli: Cli) -> None:
@@ -369,23 +285,6 @@ def test_a_shard_is_made_by_its_policy(cli: Cli) -> None:
     assert cli.json("show", "mira")
 
 
-def test_a_paused_scope_takes_nothing_new(cli: Cli) -> None:
-    cli("scope", "pause", *USER, "--reason", "holiday").ok()
-    assert cli("fact", "add", *USER, "--content", "New.").code == 2
-    cli("scope", "resume", *USER).ok()
-    cli("fact", "add", *USER, "--content", "New.").ok()
-
-
-def test_an_agents_memory_is_switched(cli: Cli) -> None:
-    cli("agent", "set", "mira", "--no-user-memory").ok()
-    (agent,) = cli.json("show", "mira")
-    assert (agent["user_memory_enabled"], agent["agent_memory_enabled"]) == (False, True)
-    cli("agent", "set", "mira", "--no-agent-memory").ok()
-    cli("agent", "set", "mira", "--user-memory", "--agent-memory").ok()
-    (agent,) = cli.json("show", "mira")
-    assert (agent["user_memory_enabled"], agent["agent_memory_enabled"]) == (True, True)
-
-
 GOOD = {
     "session": "tea",
     "agent": "mira",
@@ -406,16 +305,6 @@ def test_importing_is_all_or_none_unless_told(cli: Cli) -> None:
     assert partly.code == 1
     assert "stdin:2: " in partly.err
     assert len(cli.json("show", "tea")[0]["messages"]) == 1
-
-
-def test_importing_again_adds_only_what_is_new(cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "sessions.jsonl"
-    file.write_text(json.dumps(GOOD) + "\n")
-    first = cli.json("import", str(file))[0]
-    again = cli.json("import", str(file))[0]
-    assert (first["new_sessions"], first["new_messages"]) == (1, 1)
-    assert (again["new_sessions"], again["new_messages"]) == (0, 0)
-    assert cli("import", str(tmp_path / "none.jsonl")).code == 3
 
 
 # -- the editor ----------------------------------------------------------------------------------
@@ -501,12 +390,6 @@ def test_a_conflict_while_editing_keeps_the_text_in_a_file(
     kept.unlink()
 
 
-def test_a_text_that_is_refused_leaves_the_stored_one(cli: Cli) -> None:
-    refused = cli("consolidation", "edit", *USER, "--content", "word " * 301, "--yes")
-    assert refused.code == 2
-    assert cli.json("consolidation", "show", *USER)[0]["version"] == 2
-
-
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -583,7 +466,3 @@ def test_each_change_says_how_to_undo_it_and_the_last_one_is_undone(cli: Cli) ->
     assert cli.json("show", "e" * 24)[0]["content"] == HOSTILE
     assert cli("restore", "e" * 24, "--yes").code == 2
     assert "to undo" not in cli("edit", FACT, "--content", "x", "--dry-run").ok().err
-
-
-def test_without_a_reference_a_fact_to_delete_is_chosen(cli: Cli) -> None:
-    assert "REF is missing" in cli("delete").err
