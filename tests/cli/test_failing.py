@@ -121,10 +121,6 @@ def test_a_folder_in_place_of_a_file(cli: Cli) -> None:
     assert_unavailable(cli, READING)
 
 
-def test_a_uri_that_names_no_store(cli: Cli) -> None:
-    assert cli("status", "--uri", "postgres://x/y").code == 2
-
-
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
 def test_a_mongodb_that_does_not_answer(silent: bool, cli: Cli) -> None:
     """A port that nobody listens on, and one that takes connections and never says a word."""

@@ -210,12 +210,6 @@ def test_the_doctor_tries_the_cluster(atlas_inside: Inside, atlas: AtlasServer) 
     assert atlas_inside("doctor", "--atlas", "--yes").code == 1
 
 
-def test_a_file_has_no_cluster_to_try(cli: Cli) -> None:
-    refused = cli("doctor", "--atlas", "--yes")
-    assert refused.code == 2
-    assert "--atlas needs a MongoDB cluster" in refused.err
-
-
 def test_without_search_commands_it_says_why(
     on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

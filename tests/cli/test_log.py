@@ -75,22 +75,6 @@ def test_the_log_on_a_terminal_is_colored_and_harmless(shared_cli: Cli, columns:
 # -- undo ----------------------------------------------------------------------------------------
 
 
-def test_what_was_changed_since_is_left_alone_until_it_is_forced(own: Inside) -> None:
-    """Known failure 53: an undo that takes later work away without a word."""
-    entry = entry_of(own, "revise_fact")
-    own("fact", "edit", FACT, "--content", "Lena folds a hundred.", "--yes").ok()
-    (edit, *_) = own.json("log")
-    refused = own("undo", entry["id"], "--yes")
-    assert refused.code == 4
-    assert edit["id"] in refused.err
-    assert "--force" in refused.err
-    assert own.json("show", FACT)[0]["content"] == "Lena folds a hundred."
-    own("undo", entry["id"], "--yes", "--force").ok()
-    assert own.json("show", FACT)[0]["content"] == "Lena folds whale lanterns."
-    said = [version["content"] for version in own.json("history", FACT)]
-    assert "Lena folds a hundred." in said
-
-
 def test_a_run_of_which_some_cannot_be_undone_says_so_by_its_exit_code(own: Inside) -> None:
     facts = own.json("fact", "list", *USER)
     own("delete", *(fact["id"] for fact in facts), "--yes").ok()

@@ -383,13 +383,6 @@ def test_a_run_is_verified_against_the_database_that_it_read(
     assert source_of(store, found) == again
 
 
-def test_a_missing_source_says_what_from_takes(new_cli: Inside, tmp_path: Path) -> None:
-    refused = new_cli("migrate", "v1", "--from", "nope")
-    assert (refused.code, refused.out) == (3, "")
-    assert f"no such file or folder: {tmp_path / 'nope'}" in refused.err
-    assert "hint: --from takes a MongoDB URI, " in refused.err
-
-
 @pytest.mark.parametrize("name", ["queries.jsonl", "damaged.jsonl", "users3.json"])
 @pytest.mark.parametrize("option", ["--yes", "--dry-run"])
 def test_input_without_v1_data_is_one_error_and_no_run(

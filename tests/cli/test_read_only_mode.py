@@ -67,13 +67,6 @@ def test_a_profile_can_be_always_so(cli: Cli) -> None:
     cli("agent", "set", "mira", "--no-user-memory").ok()
 
 
-def test_no_model_is_paid_for_what_could_not_be_kept(cli: Cli) -> None:
-    endpoint = {"EDENMEM_LLM_BASE_URL": "http://127.0.0.1:9/v1"}  # nobody answers there
-    refused = cli("consolidate", "--force", "--read-only", env=endpoint)
-    assert refused.code == 2
-    assert "'edenmem consolidate' writes to the store" in refused.err
-
-
 @pytest.mark.parametrize("words", [("agent", "list"), ("--help",)])
 def test_it_may_stand_before_and_after_the_command(cli: Cli, words: tuple[str, ...]) -> None:
     cli("--read-only", *words).ok()
