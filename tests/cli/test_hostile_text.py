@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edenmem.text import display_width
-from tests.cli.conftest import Cli, Inside, controls
+from tests.cli.conftest import HOSTILE, Cli, Inside, controls
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +110,11 @@ def test_no_other_format_is_refused(format: str, inside: Inside) -> None:
         assert result.out, command
         if format == "markdown" and command[0] != "context":
             assert not controls(result.out), command
+
+
+def test_json_keeps_every_character_of_a_fact(inside: Inside) -> None:
+    (fact,) = inside.json("show", "f" * 23 + "2")
+    assert fact["content"] == HOSTILE
 
 
 def test_a_markdown_table_has_one_line_for_each_fact(inside: Inside) -> None:
