@@ -111,13 +111,3 @@ def test_nothing_is_formed_nor_paid_with_another_model(formed: World) -> None:
     assert formed.read == []
     formed.eden("form", session).ok()
     assert models(formed) == {PLATFORMS}
-
-
-def test_a_user_is_forgotten_although_vectors_cannot_be_compared(formed: World) -> None:
-    """The traces went, then the probe failed: there was never a receipt."""
-    searched = formed.eden(*OTHER, "search", "sea", "--agent", "mira")
-    assert searched.code == ExitCode.UNAVAILABLE
-    assert "--recipe text searches by words alone" in searched.err
-    done = formed.eden(*OTHER, "forget", "--user", "anna", "--yes").ok()
-    assert "words only" in done.out
-    assert formed.facts(scope="user") == []

@@ -8,7 +8,7 @@ The steps; an interrupted forgetting resumes with the same arguments:
    and empty older copies. For facts, empty all copies of their texts, before step 4.
 4. Remove the subject's memory, derived memory first.
 5. Remove conversations, on request and if edenmem stores them.
-6. Clear the cache of query vectors, and search for remaining traces.
+6. Clear the cache of query vectors, and read all texts to find remaining traces.
 7. Rewrite the files.
 8. Record the end, with one audit entry without content, and seal the log.
 """
@@ -27,7 +27,6 @@ from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.erasure.mentions import names_of
 from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_passages
 from edenmem.engine.erasure.person import gather, subject_of_receipt, to_markdown
-from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
     ForgetReport,
@@ -40,6 +39,7 @@ from edenmem.engine.erasure.reports import (
 from edenmem.engine.erasure.survey import (
     Survey,
     check_conversations,
+    find_remains,
     find_subject,
     settle_formations,
 )
@@ -261,7 +261,7 @@ class Forgetter:
             await in_thread(self._shelf.clear)
         kept = _find_kept(plan, decisions)
         named = {mention.key for mention in kept if mention.mentioned}
-        probe = await Prober(self._runtime, plan, named).probe()
+        remains = await in_thread(find_remains, self._store, plan, named)
         # Include the removals of an interrupted run, which were counted at its start.
         counts = {
             kind: number
@@ -271,7 +271,7 @@ class Forgetter:
         unfinished += (
             f"{document} is unreadable and may be about the subject: set it aside with 'edenmem"
             " doctor --check readable --fix'"
-            for document in probe.unreadable
+            for document in remains.unreadable
         )
         compaction = await in_thread(self._store.database.compact)
         if not compaction.done:
@@ -294,7 +294,7 @@ class Forgetter:
             },
             left=_count_left(plan, kept, messages=messages),
             stays=plan.stays,
-            probe=probe,
+            remains=remains,
             compaction=compaction,
             unfinished=tuple(unfinished),
         )

@@ -54,19 +54,6 @@ def walk_passages(store: Store) -> Iterator[Passage]:
         yield msgspec.structs.replace(context, text=html.unescape(context.text))
 
 
-def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:
-    """Walk the readable facts, reflections and texts among the traces."""
-    kinds = (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION)
-    for document in store.walk.documents(kinds, Selection(traces=traces)):
-        match document.record:
-            case (
-                Fact(content=text)
-                | Reflection(content=text)
-                | Consolidation(consolidated_content=text)
-            ) if text:
-                yield _passage(document, text, document.record)
-
-
 def trace_reflections(store: Store, traces: Traces) -> Iterator[Reflection]:
     """Walk the readable reflections among the traces, including absorbed ones."""
     for document in store.walk.documents((RecordKind.REFLECTION,), Selection(traces=traces)):
@@ -192,7 +179,6 @@ class FactTraces(msgspec.Struct, frozen=True, kw_only=True):
     texts: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
-    homes: tuple[Scope, ...] = ()
     agents: tuple[str, ...] = ()
 
 
@@ -249,7 +235,6 @@ def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
         texts=tuple(text for text in texts if text.strip() and text != FORGOTTEN),
         messages=tuple(messages),
         sessions=tuple(sessions),
-        homes=tuple(homes),
         agents=tuple(sorted(agents)),
     )
 

@@ -118,8 +118,7 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The preview of a forgetting.
 
     ``counts`` are removals by kind, ``derived`` IDs of derived reflections in other scopes (the
-    farthest first), ``mentions`` need decisions, ``stays`` lists what remains and why. ``former``
-    are removed texts for probing, which are never printed, ``homes`` the scopes of removed facts.
+    farthest first), ``mentions`` need decisions, ``stays`` lists what remains and why.
     ``unreadable`` names the unreadable documents that may concern the subject. ``told`` are the
     replies to others that had some of the memory.
     """
@@ -131,8 +130,6 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     derived: tuple[str, ...] = ()
     mentions: tuple[Mention, ...] = ()
     stays: tuple[str, ...] = ()
-    former: tuple[str, ...] = ()
-    homes: tuple[Scope, ...] = ()
     unreadable: tuple[str, ...] = ()
     begun_at: datetime | None = None  # of an interrupted run
     told: tuple[Telling, ...] = ()
@@ -143,18 +140,15 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.counts or self.derived or self.mentions)
 
 
-class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of checks after a forgetting, and the remaining traces, without content.
+class Remains(msgspec.Struct, frozen=True, kw_only=True):
+    """The traces that are left after a forgetting, without content.
 
-    ``by_words`` is the reason why some searches used text search only; "" if none did.
+    ``texts`` is the number of texts that were read, ``found`` counts the traces by kind, and
     ``unreadable`` names the unreadable documents that may concern the subject.
     """
 
     texts: int = 0
-    searches: int = 0
-    contexts: int = 0
     found: tuple[str, ...] = ()
-    by_words: str = ""
     unreadable: tuple[str, ...] = ()
 
 
@@ -180,7 +174,7 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     mentions: dict[str, int]
     left: dict[str, int]
     stays: tuple[str, ...]
-    probe: Probe
+    remains: Remains
     compaction: Compaction
     proof: dict[str, Any] | None = None
     unfinished: tuple[str, ...] = ()
@@ -188,7 +182,7 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def complete(self) -> bool:
         """Check whether everything removable was removed."""
-        return not self.unfinished and not self.probe.found
+        return not self.unfinished and not self.remains.found
 
 
 #: How the hashes of a receipt are made.
@@ -224,13 +218,7 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
         "mentions": report.mentions,
         "left": report.left,
         "stays": list(report.stays),
-        "probes": {
-            "texts": report.probe.texts,
-            "searches": report.probe.searches,
-            "contexts": report.probe.contexts,
-            "found": list(report.probe.found),
-            "by_words": report.probe.by_words,
-        },
+        "verified": {"texts": report.remains.texts, "found": list(report.remains.found)},
         "unfinished": list(report.unfinished),
         "beyond_reach": list(report.compaction.beyond),
         "sealed": report.proof,

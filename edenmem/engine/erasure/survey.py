@@ -5,16 +5,16 @@ Read-only; all functions block.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from datetime import datetime
-from itertools import islice
 
 import msgspec
 
 from edenmem.engine.context.told import Telling, find_tellings
 from edenmem.engine.erasure.mentions import MentionSurvey, may_concern, names_of
-from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_traces
-from edenmem.engine.erasure.reports import ForgetPlan, name_unreadable
+from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_passages
+from edenmem.engine.erasure.reports import ForgetPlan, Remains, name_unreadable
 from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.scopes.references import Resolver, accounts_ever_of, person_of
 from edenmem.engine.tokens import find_tokens
@@ -30,9 +30,6 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
-#: Maximum number of removed texts to keep for probing.
-MOST_FORMER = 200
-
 
 class Survey:
     """Read the store for one subject."""
@@ -47,8 +44,6 @@ class Survey:
         subject, traces = self._subject, self.traces()
         traces = msgspec.structs.replace(traces, held=tuple(self._find_held(traces)))
         conversations = self._store.erasure.count_conversations(traces)
-        texts = islice(walk_traces(self._store, traces), MOST_FORMER)
-        former = [passage.text for passage in texts]
         derived = self.find_derived(traces)
         agents = {*traces.agents, *(one.agent_id for one in derived)}
         traces = msgspec.structs.replace(traces, agents=tuple(sorted(agents)))
@@ -69,8 +64,6 @@ class Survey:
             derived=tuple(one.id for one in derived),
             mentions=tuple(mentions),
             stays=tuple(self._stays(traces)),
-            former=tuple([*(one.content for one in derived), *former][:MOST_FORMER]),
-            homes=trace_facts(self._store, traces.facts).homes,
             unreadable=tuple(
                 name_unreadable(each)
                 for each in survey.unreadable
@@ -222,6 +215,51 @@ class Survey:
 
 def _ids(sessions: Iterable[Session]) -> tuple[str, ...]:
     return tuple(session.id for session in sessions)
+
+
+#: Kinds of `Erasure.count_traces` that reappear in live use, without content of the subject.
+_ALIVE = frozenset({"cached contexts", "notes of replies"})
+
+#: Kinds of passages, as `Remains.found` names them.
+_KINDS = {
+    "fact": "facts",
+    "previous": "earlier texts of facts",
+    "doubt": "quotes or doubts",
+    "reflection": "reflections",
+    "consolidation": "texts",
+    "policy": "policies",
+    "audit": "audit entries",
+    "formation": "records of formations",
+    "context": "cached contexts",
+}
+
+
+def find_remains(store: Store, plan: ForgetPlan, kept: Set[tuple[str, str]]) -> Remains:
+    """Read every stored text after a forgetting, and return what is left of the subject.
+
+    ``kept`` are type and ID of memory that was kept by decision, and may name the subject.
+    """
+    names, derived = names_of(plan.subject), frozenset(plan.derived)
+    found = Counter(count_traces(store, plan.traces, plan.derived))
+    texts, unreadable = 0, list[str]()
+    for passage in walk_passages(store):
+        if passage.kind == "unreadable":
+            if may_concern(plan.subject, plan.traces, passage):
+                unreadable.append(name_unreadable(passage))
+            continue
+        texts += 1
+        is_context = passage.kind == "context"
+        if passage.target_id in derived and not is_context:
+            found["derived texts"] += 1
+        elif (passage.target_type, passage.target_id) in kept or (is_context and kept):
+            continue  # contexts may show kept memory
+        elif names.are_in(passage.text):
+            found[f"names in {_KINDS.get(passage.kind, passage.kind)}"] += 1
+    return Remains(
+        texts=texts,
+        found=tuple(f"{found[kind]:,} {kind}" for kind in sorted(found.keys() - _ALIVE)),
+        unreadable=tuple(unreadable),
+    )
 
 
 def find_subject(

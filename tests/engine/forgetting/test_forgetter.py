@@ -1,4 +1,4 @@
-"""Mentions in texts of others: found, rewritten and validated; and the probe afterwards."""
+"""Mentions in texts of others: found, rewritten and validated; and what is left afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.erasure.forgetting import Forgetter
 from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
@@ -23,8 +22,7 @@ from edenmem.models.changes import RemoveFact
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from tests.support.builders import NOW, FixedClock, make_messages, make_session, make_user
-from tests.support.embedder import FakeEmbedder
+from tests.support.builders import NOW, make_messages, make_session, make_user
 from tests.support.forgetting import (
     Town,
     fill,
@@ -36,7 +34,6 @@ from tests.support.forgetting import (
 )
 from tests.support.llm import HOSTILE, FakeLLM
 from tests.support.memory import add_fact, add_reflection, applied, consolidate
-from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -180,7 +177,7 @@ def test_a_rewritten_text_leaves_no_copy_of_the_old_one(town: Town) -> None:
 
     report = forget(store, [decision], plan=plan)
 
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     text = store.memory.consolidations([town.everybody])[town.everybody]
     assert (text.consolidated_content, text.version) == ("The gate is old.", 3)
     versions = store.history.versions("consolidation", "", scope=town.everybody)
@@ -265,15 +262,14 @@ def test_rewriting_without_a_model_has_a_hint(town: Town) -> None:
 # -- afterwards --------------------------------------------------------------------------------
 
 
-def test_the_probe_finds_later_mentions(town: Town) -> None:
-    """New messages may mention her name: the probe finds it, and the report is incomplete."""
+def test_later_mentions_are_found_afterwards(town: Town) -> None:
+    """New messages may mention her name: then the report is incomplete."""
     fill(town)
     plan = plan_of(town.store, user="zenobia")
     fact = add_fact(town.store, town.everybody, "Zenobia has just left.")
     report = forget(town.store, plan=plan)
     assert not report.complete
-    assert any("names in facts" in found for found in report.probe.found)
-    assert any("search results" in found for found in report.probe.found)
+    assert any("names in facts" in found for found in report.remains.found)
     gone = RemoveFact(scope=town.everybody, fact_id=fact.id, expected_version=1, at=NOW)
     applied(town.store, gone)
 
@@ -289,20 +285,6 @@ def test_the_receipt_has_no_name_and_no_content(town: Town) -> None:
     assert receipt["mentions"]["kept"] == 1
     for word in ("enobia", "zen#1234", town.zenobia.id, town.zenobia_on_discord.id, *said):
         assert word not in text
-
-
-def test_the_probe_uses_text_search_without_comparable_vectors(town: Town) -> None:
-    fill(town)
-    old, new = FakeEmbedder(model="old"), FakeEmbedder(model="new")
-    vector = old.vector("Tea is hot.")
-    add_fact(town.store, town.everybody, "Tea is hot.", embedding=vector, embedding_model="old")
-    plan = plan_of(town.store, user="zenobia")
-    one = Forgetter(make_runtime(town.store, embedder=new, clock=FixedClock()))
-    report = asyncio.run(one.forget(plan))
-    assert report.complete
-    assert report.probe.searches
-    assert "'old'" in report.probe.by_words
-    assert receipt_of(report)["probes"]["by_words"] == report.probe.by_words
 
 
 def test_a_resumed_run_reports_earlier_removals(town: Town) -> None:

@@ -40,7 +40,7 @@ async def _forget(town: Town) -> None:
     one = forgetter(town.store)
     plan = await one.plan(subject_of(town.store, user="zenobia"))
     report = await one.forget(plan)
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
 
 
 def _texts(store: Store) -> str:

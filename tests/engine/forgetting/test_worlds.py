@@ -138,7 +138,7 @@ def _forget_one(store: Store, steps: list[tuple[str, str]]) -> None:
     plan = plan_of(store, user="zenobia")
     before = everything_but(store, plan)
     report = forget(store, plan=plan)
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     assert report.removed == plan.counts
     assert not [p for p in walk_passages(store) if "quince" in p.text]
     assert everything_but(store, plan) == before

@@ -101,7 +101,7 @@ def test_every_trace_of_a_user_is_erased_and_no_others(town: Town) -> None:
 
     report = forget(store, plan=plan)
 
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     assert "quince" not in _texts(store)
     assert everything_but(store, plan) == before
     assert store.contexts.find_context(town.own.id, town.eve.id) is None or "quince" not in (
@@ -401,7 +401,7 @@ def test_memory_learned_from_their_messages_is_erased_on_request(town: Town) -> 
     assert (texts["Six barges."], texts["The barge has sunk."]) == ("rewrite", "remove")
     removing = decided(MentionMode.REMOVE)
     report = forget(store, removing, plan=plan)
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     stay = {text for text, how in expected.items() if how == "unclear"} | {
         "Six barges.",
         "The barge has sunk.",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from edenmem.engine.erasure import forgetting
 from edenmem.engine.erasure.passages import walk_passages
-from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import MentionDecision, receipt_of
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.changes import (
@@ -71,7 +71,7 @@ def test_every_copy_of_a_fact_is_erased_and_no_other_memory(leak: Leak) -> None:
 
     report = forget(store, plan=plan)
 
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     assert "quince" not in _texts(store)
     assert store.memory.fact(leak.fact.id) is None
     assert store.history.versions("fact", leak.fact.id) == []
@@ -248,7 +248,7 @@ def test_a_deleted_fact_is_erased_by_its_full_id(leak: Leak) -> None:
     assert set(plan.subject.names) == {SECRET, EARLIER}
     assert set(plan.traces.messages) == {message.id for message in leak.sources}
     report = forget(store, plan=plan)
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     assert "quince" not in _texts(store)
 
 
@@ -285,7 +285,7 @@ def test_another_prefix_does_not_hide_an_interrupted_run(
     """The fact was gone, but not from the free pages of the file."""
     store, short = leak.store, leak.fact.id[:18]
     with monkeypatch.context() as patch:
-        patch.setattr(Prober, "probe", _interrupt)
+        patch.setattr(forgetting, "find_remains", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             forget(store, facts=[short])
     assert store.memory.fact(leak.fact.id) is None
@@ -325,7 +325,7 @@ def test_other_memory_that_repeats_the_text_is_listed(leak: Leak) -> None:
         if not one.emptied
     ]
     report = forget(store, decisions, plan=plan)
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     assert "quince4711" not in _texts(store)
     kept = store.memory.fact(before.id)
     assert kept is not None
@@ -416,7 +416,7 @@ def test_mentions_are_kept_without_a_decision(leak: Leak) -> None:
     store = leak.store
     same = add_fact(store, leak.town.group, SECRET)
     report = forget(store, facts=[leak.fact.id])
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     assert report.mentions["kept"] == 1
     assert store.memory.fact(same.id) is not None
     assert store.memory.fact(leak.fact.id) is None

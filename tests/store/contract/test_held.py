@@ -169,7 +169,7 @@ def test_a_user_is_erased_from_them(town: Town) -> None:
     _fill(town)
     store = town.store
     report = forget(store, user="zenobia")
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     assert report.removed["held items"] == 5
     assert held(store, town.everybody, town.her()) == []
     kept = {"Bruno may row.", "The harbour may open at six."}

@@ -71,7 +71,7 @@ def test_the_bytes_are_gone(store: SqliteStore, tmp_path: Path) -> None:
 
     report = forget(store, user="zenobia", messages=True)
 
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     after = _bytes(tmp_path)  # while the store is open: the log is there, and empty
     assert [text for text in said if text.encode() in after] == []
     for word in (b"zenobia", b"Zenobia", b"quince", b"zen#1234"):
@@ -120,7 +120,7 @@ def test_the_bytes_of_a_single_fact_are_gone(
 
     report = forget(store, facts=[leak.fact.id, tombstone.id], messages=messages)
 
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     after = _bytes(tmp_path)
     for part in (b"quince", b"uince", b"opens", *VECTORS, random_unit(9, 64)):
         assert part not in after
@@ -168,7 +168,7 @@ def test_a_file_in_use_is_finished_later(store: SqliteStore, tmp_path: Path) -> 
         reader.execute("COMMIT")
     assert store.host.user(town.zenobia.id) is None
     report = forget(store, user="zenobia", messages=True)
-    assert report.complete, (report.probe, report.unfinished)
+    assert report.complete, (report.remains, report.unfinished)
     assert b"quince" not in _bytes(tmp_path)
 
 

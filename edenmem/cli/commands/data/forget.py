@@ -355,21 +355,16 @@ def _plan_data(
 
 def _show_report(run: Invocation, report: ForgetReport) -> None:
     """Print the report of an erasure with its verification, and the entries that were kept."""
-    out, probe = run.out, report.probe
+    out, remains = run.out, report.remains
     if not out.data([report], receipt_of):
         out.heading(f"Erased: {_describe_subject(run, report.subject)}")
         out.listing(list(report.removed.items()), _COUNTS, empty="nothing to remove")
         out.fields(
             [
                 ("mentions", counts(*((n, what) for what, n in report.mentions.items()))),
-                (
-                    "verified",
-                    f"{many(probe.texts, 'text')}, {many(probe.searches, 'search', 'searches')},"
-                    f" {many(probe.contexts, 'context')}",
-                ),
+                ("verified", many(remains.texts, "text")),
                 ("left", _describe_left(report.left) or "nothing"),
-                ("still found", probe.found),
-                ("words only", probe.by_words and f"some searches: {probe.by_words}"),
+                ("still found", remains.found),
             ]
         )
         for what in report.compaction.beyond:
