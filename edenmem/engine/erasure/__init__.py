@@ -1,5 +1,4 @@
 """Forget users, sessions, groups and agents.
 
-May import: consolidation, context, edits, exchange, formation, runtime, scopes, seals, search,
-tokens.
+May import: consolidation, context, edits, exchange, formation, runtime, scopes, seals, tokens.
 """
