@@ -52,7 +52,6 @@ OUTPUT_TOKENS = {
     "shorten": 8_000,
     "recall": 2_000,
     "propagate": 8_000,
-    "merge": 8_000,
     "forget": 12_000,
     "doctor": 2_000,
 }

@@ -17,7 +17,7 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
 
     Attributes:
         task: Kind of request: "facts", "dedup", "reflections", "single", "verify",
-            "consolidate", "shorten", "recall", "propagate" or "merge".
+            "consolidate", "shorten", "recall" or "propagate".
         key: Subject of the request, with names instead of IDs, so that a replay file stays valid
             when a prompt changes:
 

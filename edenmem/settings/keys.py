@@ -15,7 +15,6 @@ import msgspec
 
 from edenmem.errors import ConfigError
 from edenmem.invalid import nearest_word
-from edenmem.settings import schema
 from edenmem.settings.paths import redact_uri
 from edenmem.settings.schema import DEFAULTS, NOT_SETTINGS, SECRETS, Settings
 
@@ -82,17 +81,12 @@ def for_platform(settings: Settings) -> Settings:
 
 def leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield each dotted key of ``section`` with its value, in the order of the schema."""
-    return ((key, getattr(table, name)) for key, table, name in _walk(section, prefix))
-
-
-def _walk(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, msgspec.Struct, str]]:
-    """Yield each dotted key of ``section`` with its table and its name."""
     for name in section.__struct_fields__:
         value = getattr(section, name)
         if isinstance(value, msgspec.Struct):
-            yield from _walk(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         elif name not in NOT_SETTINGS:
-            yield f"{prefix}{name}", section, name
+            yield f"{prefix}{name}", value
 
 
 @functools.cache
@@ -252,29 +246,3 @@ def _bounds(low: float | None, above: float | None, high: float | None) -> str:
     if above is not None:
         return f" above {above:g}"
     return f" of at least {low:g}" if low is not None else ""
-
-
-@functools.cache
-def descriptions() -> Mapping[str, str]:
-    """Return the Markdown description of each dotted key, in the order of the schema.
-
-    A description is the string below a field. Few commands need descriptions, so they are parsed
-    from the source on demand, as Pydantic does for ``use_attribute_docstrings``.
-    """
-    import ast
-    import inspect
-
-    classes: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(schema)).body:
-        if isinstance(node, ast.ClassDef):
-            found = classes[node.name] = {}
-            for field, text in zip(node.body, node.body[1:], strict=False):
-                match field, text:
-                    case (
-                        ast.AnnAssign(target=ast.Name(id=name)),
-                        ast.Expr(value=ast.Constant(value=str(description))),
-                    ):
-                        found[name] = " ".join(inspect.cleandoc(description).split())
-    return {
-        key: classes[type(table).__name__].get(name, "") for key, table, name in _walk(Settings())
-    }

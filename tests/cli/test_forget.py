@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -271,32 +270,6 @@ def test_what_is_wrong_is_said_before_anything_is_done(
     assert refused.code == code
     assert said in refused.err
     assert len(inside.json("fact", "list", "--agent", "mira", "--user", "lena")) >= 3
-
-
-def test_a_person_is_asked_about_each_mention(
-    town: Cli, here: Inside, scripted_editor: Callable[[str], str]
-) -> None:
-    editor = scripted_editor("path.write_text(path.read_text().replace(' Lena leads it.', ''))")
-    shown = town.on_terminal(
-        "forget",
-        "--user",
-        "lena",
-        env={"EDITOR": editor},
-        answers=[
-            ("What to do", "\r"),  # the text of the agent: in the editor
-            ("Use this text?", "y"),
-            ("What to do", "\x1b[B\r"),  # the fact about Tomas: removed
-            ("Erase all this?", "y"),
-        ],
-    )
-    assert shown.code == 0, shown.out
-    assert "cannot be undone" in shown.out
-    assert "rewrite with the model" not in shown.out  # none is configured
-    assert _facts_of_lena(town) == 0
-    (text,) = here.json("consolidation", "show", "--agent", "mira")
-    assert text["consolidated_content"] == "The walk starts at 17:30."
-    assert here.json("fact", "list", "--agent", "mira", "--user", "tomas", "--scope", "user") == []
-    assert b"Lena leads" not in Path(town.uri.removeprefix("sqlite:///")).read_bytes()
 
 
 @pytest.mark.parametrize(("typed", "left"), [("mira\r", 0), ("otto\r", 3)])

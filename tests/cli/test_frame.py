@@ -363,7 +363,7 @@ def test_a_password_in_an_address_is_warned_about(shared_cli: Cli) -> None:
 def test_colors_are_as_asked(
     cli: Cli, options: tuple[str, ...], environment: dict[str, str], is_colored: bool
 ) -> None:
-    shown = cli("config", "show", "--describe", "search.top_k", *options, env=environment).ok()
+    shown = cli("config", "show", "search.top_k", *options, env=environment).ok()
     assert ("\x1b[" in shown.out) == is_colored
 
 

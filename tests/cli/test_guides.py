@@ -1,4 +1,4 @@
-"""``edenmem help``: commands and guides; ``config show --describe``."""
+"""``edenmem help``: commands and guides."""
 
 from __future__ import annotations
 
@@ -74,34 +74,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(cli: Cli) -> None:
     assert "did you mean 'mongodb'?" in failed.err
 
 
-@pytest.mark.slow
-def test_long_descriptions_are_paged(cli: Cli) -> None:
-    pager = {"PAGER": "sed 's/^/paged: /'"}
-    long = cli.on_terminal("config", "show", "--describe", env=pager).out
-    assert "paged: " in long
-    short = cli.on_terminal("config", "show", "--describe", "search.top_k", env=pager).out
-    assert "search.top_k = 10" in short
-    assert "paged: " not in short
-
-
 def test_a_single_setting_is_shown_in_full_on_a_narrow_terminal(cli: Cli) -> None:
     shown = " ".join(cli("config", "show", "embedding.provider", columns=40).ok().out.split())
     assert shown == 'key embedding.provider value "none" origin EDENMEM_EMBEDDING_PROVIDER'
     assert cli.json("config", "show", "embedding.provider")[0]["value"] == "none"
-
-
-def test_settings_are_described_for_people_and_programs(cli: Cli) -> None:
-    shown = cli("config", "show", "--describe", "search.top_k").ok().out
-    assert shown.splitlines()[0] == "search.top_k = 10"
-    assert "Maximum number of results." in shown
-    assert shown.count(" = ") == 1
-    for value in ("formation.check = true", 'search.recipe = "convex"', "llm.prices = {}"):
-        assert value in cli("config", "show", "--describe", value.split()[0]).ok().out
-    prices = ("--set", 'llm.prices={"small": [0.1, 2]}')
-    priced = cli("config", "show", "--describe", "llm.prices", *prices).ok().out
-    assert 'llm.prices = {"small" = [0.1, 2.0]}' in priced
-    everything = cli("config", "show", "--describe").ok()
-    assert "'edenmem config show --describe KEY'" in everything.err
-    (row,) = cli.json("config", "show", "--describe", "search.top_k")
-    assert row["accepts"] == "a whole number from 1 to 100"
-    assert row["default"] == 10

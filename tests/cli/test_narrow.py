@@ -28,7 +28,7 @@ SCREENS = (
     ("log",),
     ("search", "lanterns", *USER, "--explain"),
     ("forget", "--user", "lena", "--dry-run"),
-    ("config", "show", "--describe", "search"),
+    ("config", "show", "search"),
 )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.settings.keys import accepted_values, defaults, descriptions
+from edenmem.settings.keys import accepted_values, defaults
+from tests.support.readme import descriptions
 
 
 def test_every_setting_is_described() -> None:

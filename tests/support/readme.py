@@ -8,13 +8,15 @@ is in a fenced block below ``<!-- command: NAME -->``.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -91,9 +93,39 @@ def exit_code_table() -> str:
     return "\n".join(rows) + "\n"
 
 
+def descriptions() -> Mapping[str, str]:
+    """Return the Markdown description of each dotted key, in the order of the schema.
+
+    A description is the string below a field of the schema.
+    """
+    from edenmem.settings import schema
+    from edenmem.settings.keys import defaults
+
+    classes: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(schema)).body:
+        if isinstance(node, ast.ClassDef):
+            found = classes[node.name] = {}
+            for field, text in zip(node.body, node.body[1:], strict=False):
+                match field, text:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(description))),
+                    ):
+                        found[name] = " ".join(inspect.cleandoc(description).split())
+
+    def describe(key: str) -> str:
+        *tables, name = key.split(".")
+        section: object = schema.Settings()
+        for table in tables:
+            section = getattr(section, table)
+        return classes[type(section).__name__].get(name, "")
+
+    return {key: describe(key) for key in defaults()}
+
+
 def settings_table() -> str:
     """Return tables of settings with description, accepted values and default."""
-    from edenmem.settings.keys import accepted_values, defaults, descriptions
+    from edenmem.settings.keys import accepted_values, defaults
     from edenmem.settings.schema import DEFAULTS
 
     lines: list[str] = []

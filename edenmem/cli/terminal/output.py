@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
-import io
 import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -317,16 +315,6 @@ class Output:
         first, *others = tables.wrap_text(one_line(text), self.width - indent)
         self.line("\n".join([title + first, *(" " * indent + line for line in others)]))
 
-    @contextlib.contextmanager
-    def paged(self) -> Iterator[None]:
-        """Send what is printed on a terminal through the pager if it is long."""
-        if not self.is_screen:
-            yield
-            return
-        with contextlib.redirect_stdout(_Screen()) as screen:
-            yield
-        tables.page_text(screen.getvalue())
-
     def passage(self, title: str, text: str) -> None:
         """Print a title, and an indented text below it."""
         self.line(self.style(one_line(title), "1"))
@@ -365,13 +353,6 @@ def _name_of(column: Column[T], names: Labels, row: T) -> str:
             return ", ".join(names[each] for each in several)
         case account:
             return names[str(account)] if account else ""
-
-
-class _Screen(io.StringIO):
-    """Text in memory, formatted as on a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def _csv_cell(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Merge near-duplicate facts, by a model's proposal or by hand.
+"""Merge near-duplicate facts, by hand.
 
 The oldest fact keeps its ID and history, and gets the merged text. The other facts are removed
 after that, with their content in history. An interruption leaves duplicates, but loses no fact.
@@ -11,19 +11,12 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.acceptance.rules import object_to
 from edenmem.acceptance.texts import fold
 from edenmem.engine.edits import checks
 from edenmem.engine.edits.user_merging import join_facts
 from edenmem.engine.edits.vectors import TextVectors, with_vectors
-from edenmem.engine.formation.deduplication import REASON_WORDS
-from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
-from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.llm_session import Asker
-from edenmem.engine.runtime.runtime import Runtime, require_llm
-from edenmem.engine.runtime.usage import keep_usage
-from edenmem.engine.scopes.references import load_labels
-from edenmem.errors import ConflictError, ProviderAnswerInvalid
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.errors import ConflictError
 from edenmem.models.changes import (
     Change,
     ChangeResult,
@@ -36,7 +29,6 @@ from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
-from edenmem.text import flat, one_line, tidy
 
 #: Facts per query for neighbors.
 BATCH = 200
@@ -160,22 +152,6 @@ class MergeReport(msgspec.Struct, frozen=True, kw_only=True):
     stayed: tuple[tuple[str, str], ...] = ()
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's merges of a group; ``refused`` has the errors of its answer."""
-
-    group: FactGroup
-    merges: tuple[Merge, ...] = ()
-    refused: tuple[str, ...] = ()
-
-
-class _Shown(msgspec.Struct, frozen=True):
-    """A fact as the prompt shows it."""
-
-    number: int
-    content: str
-    at: datetime
-
-
 def merge_by_hand(facts: Sequence[Fact], content: str, *, reason: str = "") -> Merge:
     """Plan a merge of facts of one scope into ``content``.
 
@@ -198,47 +174,14 @@ def merge_by_hand(facts: Sequence[Fact], content: str, *, reason: str = "") -> M
     )
 
 
-def read_merges(
-    facts: Sequence[Fact], answers: Sequence[MergedFacts], fact_words: int
-) -> tuple[list[Merge], list[str]]:
-    """Return the valid merges of a model's answer, and the errors of the invalid ones.
-
-    Facts are numbered from 1 in order. A set with an unknown number, or a fact of an earlier
-    set, is rejected as a whole.
-    """
-    merges: list[Merge] = []
-    refused: list[str] = []
-    taken: set[int] = set()
-    for answer in answers:
-        numbers = dict.fromkeys(answer.facts)
-        text = flat(answer.content)
-        if any(not 1 <= number <= len(facts) for number in numbers):
-            refused.append("unknown fact number")
-        elif len(numbers) < 2:
-            refused.append("fewer than two facts")
-        elif taken & numbers.keys():
-            refused.append("a fact in two sets")
-        elif tidy(text, fact_words) != text:
-            refused.append(f"more than {fact_words} words")
-        elif why := object_to(text):
-            refused.append(f"rejected text: it {why}")
-        else:
-            taken |= numbers.keys()
-            chosen = [facts[number - 1] for number in sorted(numbers)]
-            why = tidy(answer.reason, REASON_WORDS)
-            merges.append(merge_by_hand(chosen, text, reason=why))
-    return merges, refused
-
-
 class FactMerger:
-    """Propose and apply merges."""
+    """Find near-duplicates, and merge them."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._store = runtime.store
         self._settings = runtime.settings
         self._clock = runtime.clock
-        self._llm = runtime.llm
 
     def groups(
         self,
@@ -266,49 +209,6 @@ class FactMerger:
                 model=model if has_vectors else None,
                 floor=floor,
             )
-
-    async def propose(self, groups: Sequence[FactGroup]) -> list[Proposal]:
-        """Ask the model for merges of each group; proposals list the errors of invalid answers.
-
-        Raises:
-            ConfigError: no language model is configured.
-            ProviderError: the model failed.
-        """
-        llm, words = require_llm(self._llm), self._settings.formation.fact_words
-        proposals: list[Proposal] = []
-        for group in groups:
-            key, model = await in_thread(self._look_up, group)
-            asker = Asker(llm, key)
-            try:
-                answer = await asker.ask(
-                    "merge",
-                    MergeAnswer,
-                    model=model,
-                    now=self._clock(),
-                    facts=[
-                        _Shown(number, flat(fact.content), fact.recent_at)
-                        for number, fact in enumerate(group.facts, start=1)
-                    ],
-                    fact_words=words,
-                )
-                merges, refused = read_merges(group.facts, answer.merges, words)
-            except ProviderAnswerInvalid as error:
-                merges, refused = [], [error.message]
-            finally:
-                await keep_usage(
-                    self._store, group.scope.agent_id, "dedup", asker.spent, at=self._clock()
-                )
-            proposals.append(Proposal(group=group, merges=tuple(merges), refused=tuple(refused)))
-        return proposals
-
-    def _look_up(self, group: FactGroup) -> tuple[str, str]:
-        """Return the key of the request (see `LLMRequest`) and the model. Blocks."""
-        scope = group.scope
-        labels = load_labels(self._store, [scope])
-        parts = (scope.kind.value, labels.get(scope.agent_id), labels.get(scope.owner))
-        key = "/".join((*filter(None, parts), one_line(group.facts[0].content, 80)))
-        policy = self._store.memory.policies((scope,)).get(scope)
-        return key, (policy and policy.fast_model) or self._settings.llm.fast_model
 
     async def merge(self, merge: Merge) -> MergeReport:
         """Apply a merge, after computing the vector of the merged text.

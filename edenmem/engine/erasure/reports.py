@@ -29,7 +29,6 @@ Learned = Literal["", "alone", "unclear"]
 class MentionMode(StrEnum):
     """The treatment of texts outside of the subject's memory."""
 
-    ASK = "ask"
     REWRITE = "rewrite"
     REMOVE = "remove"
     KEEP = "keep"
@@ -82,7 +81,7 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
             return learned
         return mentions if self.mentioned else MentionMode.KEEP
 
-    def treatment(self, mode: MentionMode) -> Treatment | Literal["ask"]:
+    def treatment(self, mode: MentionMode) -> Treatment:
         """Return the treatment for a mode; "keep" if the mode is not possible.
 
         An absorbed reflection is removed only by a rewrite of the text that absorbed it. Without
@@ -90,8 +89,6 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.emptied:
             return "redact"
-        if mode is MentionMode.ASK:
-            return "ask"
         if mode is MentionMode.KEEP:
             return "keep"
         if self.text is None:

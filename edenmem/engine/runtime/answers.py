@@ -105,20 +105,6 @@ class DedupAnswer(Answer):
     decisions: list[DedupDecision] = Field(default_factory=list)
 
 
-class MergedFacts(Answer):
-    """Facts that say the same. ``facts`` are numbers from the prompt."""
-
-    facts: list[int] = Field(default_factory=list)
-    reason: str = Field(description="A few words.")
-    content: str = Field(description="One sentence that replaces all of them.")
-
-
-class MergeAnswer(Answer):
-    """Task ``merge``: no number twice; none is a good answer."""
-
-    merges: list[MergedFacts] = Field(default_factory=list)
-
-
 class TextAnswer(Answer):
     """Task ``shorten``: the whole new text."""
 

@@ -154,7 +154,7 @@ def test_the_fields_of_a_fact_are_mentions(town: Town) -> None:
     for mention in mentions:
         assert mention.fixed, "no model rewrites it"
         treatments = [mention.treatment(mode) for mode in MentionMode]
-        assert treatments == ["ask", "remove", "remove", "keep"]
+        assert treatments == ["remove", "remove", "keep"]
 
 
 def test_nothing_is_rewritten_without_a_decision(town: Town) -> None:

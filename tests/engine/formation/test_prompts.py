@@ -26,7 +26,6 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "single": answers.SingleAnswer,
     "verify": answers.VerifyAnswer,
     "dedup": answers.DedupAnswer,
-    "merge": answers.MergeAnswer,
     "consolidate": answers.ConsolidateAnswer,
     "shorten": answers.TextAnswer,
     "recall": answers.RecallAnswer,
@@ -69,9 +68,6 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
         case "dedup":
             neighbor = {"number": 1, "content": text, "at": NOW}
             facts = [{"number": 1, "content": text, "neighbors": [neighbor]}]
-            return {"now": NOW, "facts": facts, "fact_words": 30}
-        case "merge":
-            facts = [{"number": 1, "content": text, "at": NOW}]
             return {"now": NOW, "facts": facts, "fact_words": 30}
         case "consolidate":
             return {
@@ -119,7 +115,7 @@ def test_no_braces_or_template_syntax_reach_the_model(task: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", ["facts", "reflections", "single", "verify", "dedup", "merge", "consolidate", "recall"]
+    "task", ["facts", "reflections", "single", "verify", "dedup", "consolidate", "recall"]
 )
 def test_the_current_time_is_given(task: str) -> None:
     """Known failure 34."""
@@ -169,7 +165,7 @@ def test_a_prompts_own_words_are_all_but_other_peoples(task: str) -> None:
         assert "The time now is 2026-03-14 12:00 UTC" in own
 
 
-@pytest.mark.parametrize("task", ["facts", "reflections", "single", "verify", "dedup", "merge"])
+@pytest.mark.parametrize("task", ["facts", "reflections", "single", "verify", "dedup"])
 def test_a_prompt_has_one_example_of_what_is_wanted_and_what_is_not(task: str) -> None:
     prompt = "\n\n".join(render(task, **values(task)))
     example = prompt.split("## Example")[1]

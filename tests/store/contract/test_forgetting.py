@@ -393,7 +393,7 @@ def test_memory_learned_from_their_messages_is_erased_on_request(town: Town) -> 
         return [
             MentionDecision(mention=one, treatment=how, text="Five.")
             for one, how in treatments.items()
-            if how not in ("ask", "keep")
+            if how != "keep"
         ]
 
     texts = {one.mention.text: one.treatment for one in decided(MentionMode.REWRITE)}

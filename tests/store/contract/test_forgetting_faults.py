@@ -86,7 +86,7 @@ def _forget(store: Any) -> ForgetReport:
     decisions = []
     for mention in plan.mentions:
         how = mention.treatment(mention.mode(*modes))
-        decision = MentionDecision(mention=mention, treatment="remove" if how == "ask" else how)
+        decision = MentionDecision(mention=mention, treatment=how)
         if how == "rewrite":
             decision = asyncio.run(forgetter(store, llm=llm).draft(plan, mention))
         decisions.append(decision)

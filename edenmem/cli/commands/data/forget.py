@@ -15,8 +15,8 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import counts, describe_told
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.editing import EditorFile, show_diff
-from edenmem.cli.terminal.prompts import Missing, ask_choice, ask_text, confirm, person_is_there
+from edenmem.cli.terminal.editing import show_diff
+from edenmem.cli.terminal.prompts import Missing, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
@@ -25,11 +25,9 @@ from edenmem.engine.erasure.reports import (
     MentionDecision,
     MentionMode,
     RewritingRefused,
-    Treatment,
     receipt_of,
 )
-from edenmem.engine.factory import has_llm
-from edenmem.errors import ProviderError, UsageError
+from edenmem.errors import ProviderError
 from edenmem.models.forgetting import Subject
 from edenmem.text import many
 
@@ -46,20 +44,19 @@ Names = Annotated[
     ),
 ]
 Mentions = Annotated[
-    MentionMode | None,
+    MentionMode,
     typer.Option(
         "--mentions",
         metavar="HOW",
-        help="Entries of others that mention the name: ask, rewrite (with the model), remove or"
-        " keep.  [default: ask on a terminal, else keep]",
+        help="Entries of others that mention the name: rewrite (with the model), remove or keep.",
     ),
 ]
 Learned = Annotated[
-    MentionMode | None,
+    MentionMode,
     typer.Option(
         "--learned",
         metavar="HOW",
-        help="Entries learned from the user's messages: same values and default. 'remove' keeps"
+        help="Entries learned from the user's messages: same values. 'remove' keeps"
         " entries that others may have said too.",
     ),
 ]
@@ -95,8 +92,8 @@ def forget(
         ),
     ] = None,
     name: Names = None,
-    mentions: Mentions = None,
-    learned: Learned = None,
+    mentions: Mentions = MentionMode.KEEP,
+    learned: Learned = MentionMode.KEEP,
     messages: Messages = False,
     receipt: ReceiptFile = None,
     check: Annotated[
@@ -139,15 +136,7 @@ def forget(
         return
     if not (user or session or group or agent or fact):
         raise Missing("--user, --session, --group, --agent or --fact")
-    is_there = person_is_there()
-    for option, mode in (("--mentions", mentions), ("--learned", learned)):
-        if mode is MentionMode.ASK and not is_there:
-            raise UsageError(
-                f"{option} ask needs a terminal",
-                hint=f"use {option} keep, {option} remove or {option} rewrite",
-            )
-    asking = MentionMode.ASK if is_there and not yes else MentionMode.KEEP
-    modes = (mentions or asking, learned or asking)
+    modes = (mentions, learned)
     if receipt is not None:
         check_target(receipt, force=run.overwrite, in_use=run.files_in_use)
     erasure = run.service.erasure
@@ -156,7 +145,7 @@ def forget(
     )
     if messages:
         erasure.check_conversations(subject)
-    if not (yes or dry_run or is_there):
+    if not (yes or dry_run or person_is_there()):
         confirm("", yes=False)  # names the missing option, before the plan is made
     plan = run.serve(lambda service: service.erasure.plan(subject))
     _show_plan(run, plan, modes, messages=messages, dry_run=dry_run)
@@ -164,8 +153,12 @@ def forget(
         run.out.note("resuming an interrupted run")
     if dry_run:
         return
-    deciding = MentionReview(run, plan)
-    decisions = deciding.decide(*modes)
+    failed: list[str] = []
+    decisions = [
+        decision
+        for mention in plan.mentions
+        if (decision := _decide(run, plan, mention, mention.mode(*modes), failed))
+    ]
     _confirm(run, plan, yes=yes)
     with (
         nullcontext()
@@ -177,7 +170,7 @@ def forget(
         run.out.progress("erasing; if interrupted, run the same command again")
         report = run.serve(
             lambda service: service.erasure.forget(
-                plan, decisions, messages=messages, failed=deciding.failed
+                plan, decisions, messages=messages, failed=failed
             )
         )
         if file is not None:
@@ -396,130 +389,33 @@ def _describe_left(left: Mapping[str, int]) -> str:
     return ", ".join(parts)
 
 
-class MentionReview:
-    """Decisions about mentions; ``failed`` describes the ones that could not be carried out."""
-
-    def __init__(self, run: Invocation, plan: ForgetPlan) -> None:
-        self._run = run
-        self._plan = plan
-        self.failed: list[str] = []
-        self._can_draft = has_llm(run.settings)
-        self._drafts: dict[tuple[str, str], str] = {}  # edited text, for the next attempt
-
-    def decide(self, mentions: MentionMode, learned: MentionMode) -> list[MentionDecision]:
-        """Decide on each mention; mentions without a decision are kept.
-
-        Raises:
-            UsageError: A rewrite needs a model, and none is configured.
-        """
-        found = (self._decide(one, one.mode(mentions, learned)) for one in self._plan.mentions)
-        return [decision for decision in found if decision is not None]
-
-    def _decide(self, mention: Mention, mode: MentionMode) -> MentionDecision | None:
-        match mention.treatment(mode):
-            case "ask":
-                return self._ask(mention)
-            case "rewrite":
-                decision = self._draft(mention)
-                if decision is not None:
-                    self._show(decision)
-                return decision
-            case "keep":
-                if mode is not MentionMode.KEEP:
-                    option = "--learned" if mention.learned else "--mentions"
-                    why = f"only a rewrite removes the mention ({option} rewrite)"
-                    if mention.target_type == "policy":
-                        why = "edit it with 'edenmem scope policy', then run this command again"
-                    self._fail(mention, why)
-                return None
-            case treatment:
-                return MentionDecision(mention=mention, treatment=treatment)
-
-    # -- by the model --------------------------------------------------------------------------
-
-    def _draft(self, mention: Mention) -> MentionDecision | None:
-        self._run.out.progress(f"calling the model for {mention.target_type} {mention.target_id}")
+def _decide(
+    run: Invocation, plan: ForgetPlan, mention: Mention, mode: MentionMode, failed: list[str]
+) -> MentionDecision | None:
+    """Return the decision about a mention, or None to keep it; ``failed`` gets the reason."""
+    treatment = mention.treatment(mode)
+    what, why = f"{mention.target_type} {mention.target_id}", ""
+    if treatment == "rewrite":
+        run.out.progress(f"calling the model for {what}")
         try:
-            return self._run.serve(
-                lambda service: service.erasure.draft(self._plan, mention), llm=True
-            )
+            decision = run.serve(lambda service: service.erasure.draft(plan, mention), llm=True)
         except (RewritingRefused, ProviderError) as error:
-            self._fail(mention, error.message)
-            return None
-
-    def _fail(self, mention: Mention, why: str) -> None:
-        self.failed.append(f"kept {mention.target_type} {mention.target_id}: {why}")
-
-    # -- by a person ---------------------------------------------------------------------------
-
-    def _ask(self, mention: Mention) -> MentionDecision | None:
-        out = self._run.out
-        why = _WHY[mention.learned]
-        if self._plan.subject.kind == "fact":
-            why = "repeats a text, or mentions a name"
-        out.note(f"\n{mention.target_type} {mention.target_id} {why}:")
-        # A fact is shown in full, a long text only around its mentions.
-        whole = mention.target_type in ("fact", "reflection") and mention.text
-        absorbed = "(absorbed reflections that will be removed)"
-        lines = [whole] if whole else mention.contexts or [absorbed]
-        out.notes(f"  {line}" for line in lines)
+            why = error.message
+        else:
+            if not run.out.is_data:
+                after = decision.text if decision.treatment == "rewrite" else ""
+                show_diff(run.out, mention.text or "", after, old=what, new=f"{what} (new)")
+            return decision
+    elif treatment != "keep":
+        return MentionDecision(mention=mention, treatment=treatment)
+    elif mode is not MentionMode.KEEP:
         option = "--learned" if mention.learned else "--mentions"
-        while True:
-            chosen = ask_choice("what to do", option, self._choices(mention))
-            if chosen == "keep":
-                return None
-            if chosen in ("redact", "remove"):
-                treatment: Treatment = "redact" if chosen == "redact" else "remove"
-                return MentionDecision(mention=mention, treatment=treatment)
-            decision = self._draft(mention) if chosen == "rewrite" else self._edit(mention)
-            if decision is None:
-                if chosen == "rewrite":
-                    out.note(self.failed.pop())
-                continue
-            self._show(decision)
-            if confirm("Use this text?", yes=False):
-                return decision
-
-    def _choices(self, mention: Mention) -> list[tuple[str, str]]:
-        """Return the possible treatments of a mention, as values and labels."""
-        keep = ("keep", "keep unchanged")
-        if mention.text is None:
-            return [("redact", f"clear older copies ({mention.copies:,})"), keep]
-        edits = [("edit", "edit in $EDITOR")]
-        if self._can_draft:
-            edits.insert(0, ("rewrite", "rewrite with the model"))
-        removal = [("remove", "remove")] if mention.removable else []
-        return [*([] if mention.fixed else edits), *removal, keep]
-
-    def _edit(self, mention: Mention) -> MentionDecision | None:
-        from edenmem.engine.erasure.forgetting import validate_rewrite
-
-        drafts, key = self._drafts, (mention.target_type, mention.target_id)
-        try:
-            file = EditorFile(drafts.get(key, mention.text or ""), mention.target_type)
-            try:
-                drafts[key] = file.edit()
-            finally:
-                file.path.unlink(missing_ok=True)  # erased text must not stay in a file
-            return validate_rewrite(self._plan.subject, mention, drafts[key])
-        except (UsageError, RewritingRefused) as error:
-            self._run.out.note(error.message)
-            return None
-
-    def _show(self, decision: MentionDecision) -> None:
-        if self._run.out.is_data:
-            return
-        mention = decision.mention
-        what = f"{mention.target_type} {mention.target_id}"
-        after = decision.text if decision.treatment == "rewrite" else ""
-        show_diff(self._run.out, mention.text or "", after, old=what, new=f"{what} (new)")
-
-
-_WHY = {
-    "": "mentions the name",
-    "alone": "was learned from the messages",
-    "unclear": "was learned from the messages, and perhaps from others",
-}
+        why = f"only a rewrite removes the mention ({option} rewrite)"
+        if mention.target_type == "policy":
+            why = "edit it with 'edenmem scope policy', then run this command again"
+    if why:
+        failed.append(f"kept {what}: {why}")
+    return None
 
 
 # -- person --------------------------------------------------------------------------------------
@@ -590,8 +486,8 @@ def forget_person(
     user: _Name,
     agent: options.Agent = None,
     name: Names = None,
-    mentions: Mentions = None,
-    learned: Learned = None,
+    mentions: Mentions = MentionMode.KEEP,
+    learned: Learned = MentionMode.KEEP,
     messages: Messages = False,
     receipt: ReceiptFile = None,
     yes: options.Yes = False,

@@ -13,9 +13,9 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import FACTS, print_edits, scope_name
 from edenmem.cli.commands.memory.edit import await_search, edit
-from edenmem.cli.terminal.data import keys_of, plan_data, to_data
-from edenmem.cli.terminal.editing import read_text_option, show_diff
-from edenmem.cli.terminal.prompts import ask_choice, ask_text, confirm, person_is_there
+from edenmem.cli.terminal.data import keys_of, to_data
+from edenmem.cli.terminal.editing import read_text_option
+from edenmem.cli.terminal.prompts import ask_choice, ask_text, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import utc_now
@@ -158,35 +158,26 @@ app.command("edit", cls=Command)(edit)
 def merge(
     ctx: typer.Context,
     named: options.Scopes,
-    llm: Annotated[bool, typer.Option("--llm", help="Ask a model to propose merges.")] = False,
     limit: options.Limit = 50,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="With --llm: accept all proposals.")
-    ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Find near-duplicate facts within a scope, and merge them.
 
     Compares the facts of each scope by words and vectors. For each group of near-duplicates, choose
-    the fact to keep or write one sentence for all; with --llm, a model proposes the sentence. The
-    oldest fact keeps its ID and history. 'restore' brings the others back.
+    the fact to keep, or write one sentence for all. The oldest fact keeps its ID and history.
+    'restore' brings the others back.
 
     \b
     edenmem fact merge --agent mira --dry-run
-    edenmem fact merge --agent mira --user lena --llm
-    edenmem fact merge --agent mira --llm --yes --format json
+    edenmem fact merge --agent mira --user lena
     """
     run = invocation(ctx)
     options.check_hold_facts(named.kinds or ())
-    is_there = person_is_there()
-    if yes and not (llm or dry_run):
-        raise UsageError("--yes needs --llm", hint="add --llm, or remove --yes and choose by hand")
     chosen = options.choose_agent(run, named.agent)
     owners = options.resolve_accounts(run, named.user, named.account, agent_id=chosen.id)
-    if not (dry_run or llm or is_there):
+    if not (dry_run or person_is_there()):
         raise UsageError(
-            "choosing what to merge needs a terminal",
-            hint="use --llm for merges proposed by a model, or list the groups with --dry-run",
+            "choosing what to merge needs a terminal", hint="list the groups with --dry-run"
         )
 
     def find(service: MemoryService) -> list[FactGroup]:
@@ -199,11 +190,7 @@ def merge(
     if limit and len(groups) > limit:
         groups.pop()
         run.out.note(f"showing the first {many(limit, 'group')}; --limit 0 shows all")
-    if llm and groups:
-        if not (yes or dry_run or is_there):
-            confirm("", yes=False)  # fails before a model is called
-        _merge_by_model(run, groups, yes=yes, dry_run=dry_run)
-    elif dry_run or not groups:
+    if dry_run or not groups:
         if run.out.data(groups):
             return
         for number, group in enumerate(groups, start=1):
@@ -218,43 +205,7 @@ def merge(
         _merge(run, list(filter(None, chosen_merges)))
 
 
-def _merge_by_model(
-    run: Invocation, groups: Sequence[FactGroup], *, yes: bool, dry_run: bool
-) -> None:
-    """Print the merges that a model proposes, and make those that are confirmed."""
-    out = run.out
-    proposals = run.serve(lambda service: service.duplicates.propose(groups), llm=True)
-    if dry_run and out.data(proposals, plan_data):
-        return
-    agreed = []
-    for number, proposal in enumerate(proposals, start=1):
-        if dry_run:
-            _show_group(run, proposal.group, number, len(proposals))
-        for merge in proposal.merges:
-            show_diff(
-                out,
-                "\n".join(fact.content for fact in (merge.kept, *merge.removed)),
-                merge.content,
-                old=f"{1 + len(merge.removed)} facts",
-                new=merge.kept.id + (f" ({one_line(merge.reason)})" if merge.reason else ""),
-                to_stdout=dry_run,
-            )
-            if not dry_run and confirm("Merge?", yes=yes):
-                agreed.append(merge)
-        for why in proposal.refused:
-            if dry_run:
-                out.safe(f"refused: {why}")
-            else:
-                out.note(f"{proposal.group.facts[0].id}: refused: {why}")
-        if dry_run and not proposal.merges:
-            out.line("nothing to merge")
-        if dry_run:
-            out.line()
-    if not dry_run:
-        _merge(run, agreed, partly=any(proposal.refused for proposal in proposals))
-
-
-def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) -> None:
+def _merge(run: Invocation, merges: Sequence[Merge]) -> None:
     """Merge facts, and print the merged ones; facts that were not removed go to stderr."""
     missed: list[EdenmemError] = []
 
@@ -264,7 +215,7 @@ def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) ->
             try:
                 made.append(await service.duplicates.merge(merge))
             except (ConflictError, NotFoundError, InputError) as error:
-                missed.append(error)  # only this group; the others were confirmed too
+                missed.append(error)  # only this group; the others were chosen too
         return made
 
     reports = run.serve(make)
@@ -277,7 +228,7 @@ def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) ->
     stayed = [each for report in reports for each in report.stayed]
     run.out.notes(f"kept {fact_id}: {why}" for fact_id, why in stayed)
     run.out.notes(f"not merged: {error.message}" for error in missed)
-    end_if(partly or missed or stayed)
+    end_if(missed or stayed)
 
 
 def _show_group(run: Invocation, group: FactGroup, number: int, total: int) -> None:
@@ -304,11 +255,11 @@ def _choose(run: Invocation, group: FactGroup, number: int, total: int) -> Merge
         for place, fact in enumerate(group.facts, start=1)
     ]
     choices = [("", "leave unchanged"), *keep, ("write", "write one sentence for all")]
-    chosen = ask_choice("what to do", "--llm", choices)
+    chosen = ask_choice("what to do", "the choice", choices)
     if not chosen:
         return None
     if chosen == "write":
-        text = ask_text("sentence", "--llm", default=group.facts[-1].content)
+        text = ask_text("sentence", "the sentence", default=group.facts[-1].content)
     else:
         text = group.facts[int(chosen) - 1].content
     return merge_by_hand(group.facts, text, reason="merged by hand")

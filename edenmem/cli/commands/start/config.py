@@ -18,9 +18,6 @@ from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import NotFoundError, StoreError, UsageError
 from edenmem.settings.keys import (
-    accepted_values,
-    defaults,
-    descriptions,
     format_value,
     leaves,
 )
@@ -42,16 +39,13 @@ def show(
             metavar="[KEY]…", help="Only keys with this prefix, such as search or llm.fast."
         ),
     ] = None,
-    describe: Annotated[
-        bool,
-        typer.Option("--describe", help="Add the meaning and accepted values of each setting."),
-    ] = False,
 ) -> None:
     """Show each setting with its value and origin. Secrets are never shown.
 
+    'edenmem help settings' says what each one means.
+
     \b
     edenmem config show llm search.top_k
-    edenmem config show --describe cold
     edenmem config show --format json
     """
     run = invocation(ctx)
@@ -69,20 +63,10 @@ def show(
         for row in settings
         if not keys or row[0].startswith(tuple(keys))
     ]
-    if describe and not run.out.is_data and rows:
-        with run.out.paged():
-            for row in rows:
-                about = _described_data(row)
-                run.out.heading(f"{row[0]} = {format_value(row[1]) or '(not set)'}")
-                run.out.paragraph("  ", about["description"])
-                run.out.paragraph("  ", f"Accepts {about['accepts']}. Set by: {row[2]}.")
-        if not keys:
-            run.out.note("for fewer settings: 'edenmem config show --describe KEY'")
-    elif len(rows) == 1 and not run.out.is_data:
+    if len(rows) == 1 and not run.out.is_data:
         run.out.fields([(column.title, column.value(rows[0])) for column in _COLUMNS])
     else:
-        data = _described_data if describe else _data
-        run.out.listing(rows, _COLUMNS, data=data)
+        run.out.listing(rows, _COLUMNS, data=_data)
 
 
 @app.command("set", cls=Command)
@@ -194,16 +178,6 @@ def _numbers(run: Invocation) -> tuple[dict[str, Any], str]:
 def _data(row: _Row) -> dict[str, Any]:
     key, value, origin = row
     return {"key": key, "value": value, "origin": origin}
-
-
-def _described_data(row: _Row) -> dict[str, Any]:
-    key = row[0]
-    return {
-        **_data(row),
-        "description": descriptions()[key],
-        "accepts": accepted_values(key),
-        "default": defaults()[key],
-    }
 
 
 _COLUMNS: list[Column[_Row]] = [
