@@ -8,18 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edenmem.embed.model_files import ModelFiles
 from edenmem.embed.protocol import Embedding, Role
-from edenmem.embed.vectors import unit_vectors
 from edenmem.errors import ProviderMisconfigured
 from edenmem.models.formation import CallUsage
-from edenmem.onnx.runtime import Numbers, inputs_of, open_session, open_tokenizer
 
 if TYPE_CHECKING:
     from edenmem.embed.e5 import E5Files, E5Runner
-
+    from edenmem.onnx.runtime import Numbers
 
 _BATCH = 32
 
@@ -28,8 +24,9 @@ class LocalEmbedder:
     """An `edenmem.embed.protocol.Embedder`.
 
     The model is loaded on first use, in its own thread, so that neither loading nor inference
-    blocks the event loop. ``threads`` is the number per inference; None is one per processor, at
-    most four. ``cache`` is a folder for what loads faster the next time.
+    blocks the event loop; numpy is imported then, too. ``threads`` is the number per inference;
+    None is one per processor, at most four. ``cache`` is a folder for what loads faster the next
+    time.
     """
 
     def __init__(
@@ -61,7 +58,7 @@ class LocalEmbedder:
         """See the protocol. Texts beyond the model's token limit are truncated."""
         import asyncio
 
-        from edenmem.embed.vectors import embeddable  # loads numpy
+        from edenmem.embed.vectors import embeddable
 
         wanted = embeddable(texts)
         # Batches of similar length need little padding.
@@ -101,8 +98,6 @@ class LocalEmbedder:
             from edenmem.embed.e5 import E5Runner
 
             return E5Runner(self._files, threads=self._threads)
-        from edenmem.embed.local import OnnxRunner
-
         return OnnxRunner(self._files, threads=self._threads, cache=self._cache)
 
 
@@ -116,6 +111,8 @@ class OnnxRunner:
     """
 
     def __init__(self, files: ModelFiles, *, threads: int | None, cache: Path | None) -> None:
+        from edenmem.onnx.runtime import open_session, open_tokenizer
+
         self._files = files
         failure = ProviderMisconfigured
         self._tokenizer = open_tokenizer(
@@ -135,6 +132,11 @@ class OnnxRunner:
 
     def run(self, texts: list[str], *, role: Role) -> tuple[tuple[bytes, ...], int]:
         """Return a unit vector for each text, and the number of tokens read; ignores the role."""
+        import numpy as np
+
+        from edenmem.embed.vectors import unit_vectors
+        from edenmem.onnx.runtime import inputs_of
+
         encoded = self._tokenizer.encode_batch(texts)
         mask = np.array([item.attention_mask for item in encoded], dtype=np.int64)
         (output,) = self._session.run([self._output.name], inputs_of(self._session, encoded))
@@ -149,6 +151,6 @@ class OnnxRunner:
         if self._files.pooling == "cls":
             pooled: Numbers = output[:, 0]
             return pooled
-        weights = mask[..., np.newaxis]
+        weights = mask[..., None]
         mean: Numbers = (output * weights).sum(axis=1) / weights.sum(axis=1)
         return mean

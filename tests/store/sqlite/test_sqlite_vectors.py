@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -164,7 +165,9 @@ def test_the_first_pass_keeps_what_is_nearest(opened: SqliteStore, dimensions: i
 
 
 @pytest.mark.slow
-def test_filters_hold_in_both_passes(opened: SqliteStore) -> None:
+def test_filters_hold_in_both_passes_and_without_numpy(
+    opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Known failure 31: a filter was applied after the top k were taken."""
     session = new_id()
     vectors = clustered(1500, 64, seed=3)
@@ -191,6 +194,10 @@ def test_filters_hold_in_both_passes(opened: SqliteStore) -> None:
         (exact,) = opened.search.semantic_candidates(
             filter, [query], model="m", limit=40, exact=True
         )
+        with monkeypatch.context() as unloaded:
+            unloaded.delitem(sys.modules, "numpy")
+            (plain,) = opened.search.semantic_candidates(filter, [query], model="m", limit=40)
+        assert plain == exact
         allowed = {fact.id for fact in opened.memory.facts(filter)}
         assert {one.fact_id for one in exact} <= allowed
         assert len(exact) == min(40, len(allowed))

@@ -10,8 +10,10 @@ import math
 import sqlite3
 import sys
 from array import array
+from collections.abc import Iterable
 
 from edenmem.errors import InputError
+from edenmem.store.sqlite.core.part import json_array
 
 #: The byte with a float32's sign → binary digit: "1" for positive.
 _DIGIT = bytes(ord("0") if byte & 0x80 else ord("1") for byte in range(256))
@@ -69,6 +71,19 @@ def model_number(connection: sqlite3.Connection, name: str | None, vector: bytes
     )
     assert made.lastrowid is not None
     return made.lastrowid
+
+
+def read_vectors(
+    connection: sqlite3.Connection, model_id: int, facts: Iterable[int]
+) -> list[tuple[int, bytes]]:
+    """Return the facts that have a vector, with the staged vector of the model or their own."""
+    return connection.execute(
+        "SELECT value, coalesce(b.vector, v.vector) FROM json_each(?)"
+        " LEFT JOIN staged_vectors b ON b.fact_no = value AND b.model_id = ?"
+        " LEFT JOIN vectors v ON v.fact_no = value"
+        " WHERE b.fact_no IS NOT NULL OR v.fact_no IS NOT NULL",
+        (json_array(facts), model_id),
+    ).fetchall()
 
 
 def put_vector(

@@ -20,8 +20,8 @@ import numpy as np
 
 from edenmem.models.search import SCORE_DECIMALS
 from edenmem.store.common.cache import BoundedCache
-from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.core.scopes import State
+from edenmem.store.sqlite.memory.vectors import read_vectors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -195,13 +195,6 @@ _FIRST = 32
 #: Share of the best to find with any kind of vectors.
 _JUDGED = 10
 
-#: The staged or own vector of a fact.
-_STAGED = (
-    "SELECT fact_no, vector FROM staged_vectors"
-    " WHERE fact_no IN (SELECT value FROM json_each(?)) AND model_id = ?"
-)
-_OWN = "SELECT fact_no, vector FROM json_each(?) CROSS JOIN vectors ON fact_no = value"
-
 
 class _Levels(NamedTuple):
     """A unit query with a few bits per dimension.
@@ -348,9 +341,6 @@ class ExactScores:
     def __init__(self, connection: sqlite3.Connection, model: tuple[int, int]) -> None:
         self.connection = connection
         self.model_id, self.dimensions = model
-        (self._any_staged,) = connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM staged_vectors)"
-        ).fetchone()
 
     def vectors(self, facts: Numbers) -> Scores | None:
         """Return the vectors of facts as rows; None if one is missing."""
@@ -375,30 +365,32 @@ class ExactScores:
 
     def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
         for start in range(0, len(facts), _SCAN):
-            wanted = json_array(facts[start : start + _SCAN].tolist())
-            staged = (wanted, self.model_id)
-            rows = self.connection.execute(_STAGED, staged).fetchall() if self._any_staged else []
-            found = {row[0] for row in rows}
-            if len(found) < min(_SCAN, len(facts) - start):
-                rows += [
-                    row for row in self.connection.execute(_OWN, (wanted,)) if row[0] not in found
-                ]
-            yield rows
+            wanted = facts[start : start + _SCAN].tolist()
+            yield read_vectors(self.connection, self.model_id, wanted)
 
 
 class Nearest:
     """The nearest facts among blocks, in one read transaction."""
 
-    def __init__(
-        self, scorer: ExactScores, blocks: Sequence[Block], allowed: Sequence[int] | None
-    ) -> None:
+    def __init__(self, scorer: ExactScores, blocks: Sequence[Block]) -> None:
         self._scorer = scorer
+        #: The facts with exact scores, and the scores for each vector.
+        self._known: tuple[Numbers, Exact] | None = None
+        self._queries = np.zeros((0, 0))
+        self._take(blocks)
+
+    @property
+    def size(self) -> int:
+        """Return the number of facts."""
+        return len(self._facts)
+
+    def narrow(self, allowed: Sequence[int]) -> None:
+        """Leave out all other facts."""
+        only = np.sort(np.array(allowed, dtype=np.int64))
+        self._take([among(block, only) for block in self._blocks])
+
+    def _take(self, blocks: Sequence[Block]) -> None:
         self._blocks = [block for block in blocks if len(block.facts)]
-        if allowed is not None:
-            only = np.sort(np.array(allowed, dtype=np.int64))
-            self._blocks = [
-                narrowed for block in self._blocks if len((narrowed := among(block, only)).facts)
-            ]
         self._facts = np.concatenate([_NO_FACTS, *(block.facts for block in self._blocks)])
         #: The vectors of all facts, if they are in memory, with the inverse of their lengths.
         self._kept = [
@@ -406,9 +398,6 @@ class Nearest:
         ]
         if len(self._kept) < len(self._blocks):
             self._kept = []
-        #: The facts with exact scores, and the scores for each vector.
-        self._known: tuple[Numbers, Exact] | None = None
-        self._queries = np.zeros((0, 0))
 
     def best(
         self, vectors: Sequence[bytes], limit: int, *, exact: bool = False, floor: float = 0.0

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -33,6 +34,7 @@ from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.core.scopes import State
 from edenmem.store.sqlite.memory import vectors
 from edenmem.store.sqlite.memory.memory import narrowing
+from edenmem.store.sqlite.search.few import NearestOfFew
 from edenmem.store.sqlite.search.fulltext import (
     FACTS,
     MOST_POSTINGS,
@@ -44,11 +46,13 @@ from edenmem.store.sqlite.search.fulltext import (
 from edenmem.store.sqlite.search.switches import switch_of
 
 if TYPE_CHECKING:
-    from edenmem.store.sqlite.search.nearest import CodeCache
+    from edenmem.store.sqlite.search.nearest import CodeCache, Nearest
 
 _STAGED = "SELECT 1 FROM staged_vectors b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
 
+#: Up to this many numbers are compared faster without numpy, which takes 0.1 s to import.
+_FEW_NUMBERS = 500_000
 #: The size of an ID in entries of `Postings`.
 _ID_ENTRIES = 16
 
@@ -63,7 +67,7 @@ class Search(Part):
     @cached_property
     def codes(self) -> CodeCache:
         """The cache of codes."""
-        from edenmem.store.sqlite.search.nearest import CodeCache  # loads numpy
+        from edenmem.store.sqlite.search.nearest import CodeCache
 
         return CodeCache()
 
@@ -261,22 +265,28 @@ class _Search:
         self, questions: Sequence[Question], model: str, limit: int, *, exact: bool, floor: float
     ) -> _Way:
         """Return the lists of the facts with the nearest vectors of a model."""
-        from edenmem.store.sqlite.search.nearest import ExactScores, Nearest  # loads numpy
-
         dimensions = len(questions[0].vector) // 4
         number = vectors.model_of(self._db, model, dimensions) if model else None
-        scorer = ExactScores(self._db, (number or -1, dimensions))
-        blocks = [self._part.codes.block(scorer, state) for state in self._states]
-        having = sum(len(block.facts) for block in blocks)
-        self.without_vector = sum(state.facts for state in self._states) - having
-        if number is None or not having:
+        nearest = self._nearest(number or -1, dimensions)
+        self.without_vector = sum(state.facts for state in self._states) - nearest.size
+        if number is None or not nearest.size:
             self._check_models(number, model, dimensions)
             none: list[dict[int, float]] = [{} for _ in questions]
             return _Way(none, lambda place, facts: {}, [0.0] * len(questions))
-        allowed = self._numbers_of(number) if self._conditions else None
-        nearest = Nearest(scorer, blocks, allowed)
+        if self._conditions:
+            nearest.narrow(self._numbers_of(number))
         found = nearest.best([one.vector for one in questions], limit, exact=exact, floor=floor)
         return _Way(found, nearest.scores, [0.0] * len(questions))
+
+    def _nearest(self, model: int, dimensions: int) -> Nearest | NearestOfFew:
+        """Return the facts with a vector of a model, ready to be compared."""
+        facts = sum(state.facts for state in self._states)
+        if facts * dimensions <= _FEW_NUMBERS and "numpy" not in sys.modules:
+            return NearestOfFew(self._db, model, self._among())
+        from edenmem.store.sqlite.search.nearest import ExactScores, Nearest
+
+        scorer = ExactScores(self._db, (model, dimensions))
+        return Nearest(scorer, [self._part.codes.block(scorer, state) for state in self._states])
 
     def _numbers_of(self, model: int) -> list[int]:
         """Return the facts that match the filter and have a vector of a model."""
