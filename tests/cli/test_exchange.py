@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.cli.commands.data import import_
+from edenmem.cli.commands import import_
 from tests.cli.conftest import VISIT, Cli
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import edenmem
-from edenmem.cli.commands.start.help import guide_names
+from edenmem.cli.commands.help import guide_names
 from edenmem.settings.keys import defaults
 from tests.cli.conftest import Cli
 

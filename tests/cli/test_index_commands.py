@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from edenmem.cli.commands.memory import edit
+from edenmem.cli.commands import edit
 from edenmem.models.ids import new_id
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore

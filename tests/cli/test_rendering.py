@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.options import parse_when
-from edenmem.cli.commands.search.search import print_stages
+from edenmem.cli.commands.search import print_stages
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.output import Output, OutputFormat
 from edenmem.cli.terminal.tables import (

@@ -1,4 +1,4 @@
-"""The commands, one package per group.
+"""The commands, one module per group.
 
-May import: nothing of this part.
+May import: app, terminal.
 """

@@ -243,7 +243,7 @@ def show_entry(run: Invocation, entry: AuditEntry) -> None:
     show_change(run, entry.before, entry.after, to_stdout=True)
 
 
-# -- views, also of an undo -----------------------------------------------------------------------
+# -- views, also of an undo ----------------------------------------------------------------------
 
 
 def show_change(

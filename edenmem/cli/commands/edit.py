@@ -11,7 +11,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import print_edits
-from edenmem.cli.commands.memory.undo import undo_entry
+from edenmem.cli.commands.undo import undo_entry
 from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
 from edenmem.cli.terminal.prompts import Missing, ask_choice, person_is_there
 from edenmem.engine.scopes.references import Target, TargetKind

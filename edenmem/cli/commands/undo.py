@@ -11,7 +11,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import counts, key_of, note_told
-from edenmem.cli.commands.memory.log import show_change, where
+from edenmem.cli.commands.log import show_change, where
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import Missing

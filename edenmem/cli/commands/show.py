@@ -1,9 +1,12 @@
-"""``edenmem show|why|history``: anything that a reference names, its origin and its past."""
+"""``edenmem show|why|history|browse``: anything that a reference names, its origin and its past."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
-from typing import Annotated
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +20,9 @@ from edenmem.cli.app.views import (
     told_sections,
     usage_line,
 )
-from edenmem.cli.commands.memory.log import log_columns, show_entry
+from edenmem.cli.commands.log import log_columns, show_entry
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.prompts import person_is_there
 from edenmem.engine.history.descriptions import (
     Section,
     fact_fields,
@@ -27,12 +31,16 @@ from edenmem.engine.history.descriptions import (
     senders_of,
     text_sections,
 )
-from edenmem.errors import NotFoundError
+from edenmem.errors import ConfigError, NotFoundError, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Reading
 from edenmem.models.scope import Scope
 from edenmem.models.told import text_key
+from edenmem.settings.installation import install_hint
 from edenmem.text import iso, many, word_count
+
+if TYPE_CHECKING:
+    from edenmem.engine.service import MemoryService
 
 
 def show(
@@ -285,3 +293,37 @@ def _show_session(run: Invocation, session_id: str, limit: int) -> None:
 
 #: Kind → how it is shown.
 _SHOWN = {"reflection": _show_reflection, "agent": _show_agent, "user": _show_user}
+
+
+# -- full screen ---------------------------------------------------------------------------------
+
+
+def browse(ctx: typer.Context) -> None:
+    """Browse and edit scopes, facts, reflections, texts and the log in a full-screen view.
+
+    The bottom line lists the keys; ? explains them. --read-only disables edits.
+
+    \b
+    edenmem browse
+    edenmem browse --read-only
+    """
+    if find_spec("textual") is None:
+        raise ConfigError("the browser is not installed", hint=install_hint("ui"))
+    run = invocation(ctx)
+    run.refuse_output_file("the browser is a full-screen view")
+    if not (person_is_there() and sys.stdout.isatty()):
+        raise UsageError(
+            "'edenmem browse' needs a terminal", hint="without one, try 'edenmem scope list'"
+        )
+    next(iter(run.service.scopes.statuses()), None)  # fail here if the store cannot be read
+    from edenmem.browse.app import Browser
+
+    if run.out.is_colored(sys.stdout):
+        os.environ.pop("NO_COLOR", None)
+    else:
+        os.environ["NO_COLOR"] = "1"  # textual reads the environment
+
+    async def work(service: MemoryService) -> None:
+        await Browser(service, run.settings).run_async()
+
+    run.serve(work)

@@ -12,7 +12,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import FACTS, print_edits, scope_name
-from edenmem.cli.commands.memory.edit import await_search, edit
+from edenmem.cli.commands.edit import await_search, edit
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import ask_choice, ask_text, person_is_there

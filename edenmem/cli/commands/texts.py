@@ -10,9 +10,9 @@ from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import REFLECTIONS, TEXTS, print_edits
-from edenmem.cli.commands.memory.edit import edit_target
-from edenmem.cli.commands.memory.fact import read_new
-from edenmem.cli.commands.memory.show import show_text
+from edenmem.cli.commands.edit import edit_target
+from edenmem.cli.commands.fact import read_new
+from edenmem.cli.commands.show import show_text
 from edenmem.cli.terminal.editing import read_text_option, show_diff
 from edenmem.engine.scopes.references import Target
 from edenmem.models.memory import Consolidation, Reflection

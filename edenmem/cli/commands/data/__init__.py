@@ -1,4 +1,0 @@
-"""Backups, migration and forgetting.
-
-May import: app, commands.memory, terminal.
-"""

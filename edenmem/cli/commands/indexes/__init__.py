@@ -1,4 +1,0 @@
-"""Indexes and vectors.
-
-May import: app, terminal.
-"""

@@ -1,4 +1,0 @@
-"""Facts, reflections, texts, and their log.
-
-May import: app, terminal.
-"""

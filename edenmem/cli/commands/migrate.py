@@ -1,0 +1,503 @@
+"""``edenmem migrate``: memory from v1, schema migrations, and past runs."""
+
+from __future__ import annotations
+
+import glob
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.commands import migrate_views as views
+from edenmem.cli.commands.undo import undo_run
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.prompts import ask_choice, person_is_there
+from edenmem.errors import AmbiguousInput, NotFoundError, StoreError
+from edenmem.settings.paths import format_path, is_mongodb
+from edenmem.text import many
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from edenmem.engine.migration.reports import (
+        MigrationPlan,
+        MigrationReport,
+        RunOptions,
+        Verification,
+    )
+    from edenmem.engine.migration.source import StagedPlan
+    from edenmem.engine.service import MemoryService
+    from edenmem.models.migration import MigrationRun
+    from edenmem.models.v1 import V1Options
+
+
+app = group("Migrate memory from v1, and the schema of the store.")
+
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="URI|FOLDER|FILE",
+        help="Source: MongoDB URI, mongodump folder, or Extended JSON or BSON file."
+        "  [default: the configured MongoDB]",
+    ),
+]
+
+
+Database = Annotated[
+    str | None,
+    typer.Option("--database", metavar="NAME", help="Database, if --from contains several."),
+]
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        metavar="PATTERN",
+        help="File name pattern, such as '*.bson', if a collection has several files (repeatable).",
+    ),
+]
+
+AllowIncomplete = Annotated[
+    bool,
+    typer.Option(
+        "--allow-incomplete",
+        help="Exit 0 even if part of the input is missing or unreadable.",
+    ),
+]
+
+_SOURCES = (
+    "--from takes a MongoDB URI, the folder of a database in a mongodump,"
+    " or an Extended JSON or BSON file"
+)
+
+#: Option that resolves an ambiguous source → question.
+_QUESTIONS = {"--database": "database", "--file": "file"}
+
+
+def chosen_files(database: str | None, files: list[str] | None) -> dict[str, Any]:
+    """Return the choices as fields of `V1Options`, in a form that the ledger can store."""
+    return {
+        "database": format_path(database or ""),
+        "files": tuple(format_path(pattern) for pattern in files or ()),
+    }
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, to update the ledger and remove temporary files."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can set signal handlers
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[StagedPlan]:
+    """Yield the plan for a source, asking about ambiguous input on a terminal."""
+    while True:
+        try:
+            plan = _open(run, source, v1_options)
+            break
+        except AmbiguousInput as error:
+            if not person_is_there():
+                raise
+            v1_options = _ask(error, v1_options)
+    with plan:
+        yield plan
+
+
+def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:
+    """Ask about ambiguous input, and return the options with the answer."""
+    import msgspec
+
+    choices = [(choice, choice) for choice in error.choices]
+    answer = ask_choice(_QUESTIONS[error.option], error.option, choices)
+    if error.option == "--database":
+        return msgspec.structs.replace(v1_options, database=answer)
+    return msgspec.structs.replace(v1_options, files=(*v1_options.files, glob.escape(answer)))
+
+
+def _open(run: Invocation, source: str | None, v1_options: V1Options) -> StagedPlan:
+    if source is not None and not is_mongodb(source):
+        source = str(Path(source).expanduser().absolute())  # independent of the working folder
+    try:
+        with show_progress(run.out) as progress:
+            return run.service.migrations.open_source(
+                source,
+                v1_options,
+                progress=lambda done, total: progress.step("reading", done, total),
+            )
+    except NotFoundError as error:
+        if source is not None and not error.hint:
+            error.add_hint(_SOURCES)
+        raise
+
+
+# -- migrate v1 ----------------------------------------------------------------------------------
+
+
+class _Shards(StrEnum):
+    MERGE = "merge"
+    KEEP = "keep"
+
+
+class _Episodes(StrEnum):
+    LEAVE = "leave"
+    KEEP = "keep"
+
+
+class _OnConflict(StrEnum):
+    KEEP = "keep"
+    REPLACE = "replace"
+
+
+@app.command("v1", cls=Command)
+def v1(
+    ctx: typer.Context,
+    source: From = None,
+    dry_run: options.DryRun = False,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent", "-a", metavar="AGENT", help="Only memory of this agent (repeatable)."
+        ),
+    ] = None,
+    shards: Annotated[
+        _Shards,
+        typer.Option(
+            "--shards", metavar="HOW", help="merge active shards into one text, or keep them."
+        ),
+    ] = _Shards.MERGE,
+    provenance: Annotated[
+        bool,
+        typer.Option(
+            "--provenance", help="Also migrate reflections already in a text, as absorbed."
+        ),
+    ] = False,
+    episodes: Annotated[
+        _Episodes,
+        typer.Option("--episodes", metavar="HOW", help="leave episodes behind, or keep them."),
+    ] = _Episodes.LEAVE,
+    on_conflict: Annotated[
+        _OnConflict,
+        typer.Option(
+            "--on-conflict",
+            metavar="HOW",
+            help="If v2 has a text of its own: keep or replace it.",
+        ),
+    ] = _OnConflict.KEEP,
+    no_embed: Annotated[
+        bool,
+        typer.Option("--no-embed", help="Skip vectors; create them later with 'embed backfill'."),
+    ] = False,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, max=10_000, metavar="N", help="Items per batch.")
+    ] = 500,
+    database: Database = None,
+    files: Files = None,
+    allow_incomplete: AllowIncomplete = False,
+    yes: options.Yes = False,
+) -> None:
+    """Migrate memory from v1 into this store. Never writes to v1.
+
+    An interrupted run resumes with the same command. A second run adds what is new in v1, and keeps
+    what was changed here. Runs can be verified, repaired and rolled back. If part of the input is
+    missing or unreadable, the rest is migrated and the exit code is 1, also with --dry-run.
+
+    \b
+    edenmem migrate v1 --from dump/eden --dry-run
+    edenmem migrate v1 --from mongodb://old-host/eden --agent mira --yes
+    edenmem migrate v1 --from dump/eden --shards keep --json -o run.json
+    """
+    run = invocation(ctx)
+    if not dry_run:
+        run.must_write("migrate v1")
+    import msgspec
+
+    from edenmem.engine.migration.reports import RunOptions
+
+    chosen = RunOptions(
+        v1=_v1_options(
+            run,
+            shards=shards.value,
+            provenance=provenance,
+            episodes=episodes.value,
+            agents=tuple(dict.fromkeys(agents or ())),
+            **chosen_files(database, files),
+        ),
+        on_conflict=on_conflict.value,
+        embed=not no_embed,
+        batch_size=batch_size,
+        accept_incomplete=allow_incomplete,
+    )
+    if not dry_run and not run.service.setup.is_made:
+        raise StoreError("the store does not exist yet", hint="create it with 'edenmem init'")
+    with interrupted_by_sigterm(), open_plan(run, source, chosen.v1) as plan:
+        chosen = msgspec.structs.replace(chosen, v1=plan.options)
+        known = {person.id for person in plan.agents()}
+        if absent := [agent for agent in plan.options.agents if agent not in known]:
+            run.out.note(f"no memory in the source for: {', '.join(absent)}")
+        if dry_run or not yes:
+            planned = _print_plan(run, plan, chosen, whole=dry_run)
+        if dry_run:
+            end_if(
+                planned.problems_by_kind.get("name_taken")
+                or (planned.incomplete and not allow_incomplete)
+            )
+            return
+        documents = many(sum(plan.about.totals.values()), "document")
+        run.confirm(f"Migrate {documents} into {run.service.setup.location}?", yes=yes)
+        made = _migrate(run, plan, chosen)
+    views.print_report(run, made)
+    end_if(_has_failed(made))
+
+
+def _has_failed(made: MigrationReport) -> bool:
+    """Return whether the run is incomplete or unverified."""
+    run, check, embedding = made.run, made.verification, made.embedding
+    return bool(
+        run.counts.get("failed")
+        or run.names_taken
+        or run.lacks_input
+        or (embedding is not None and embedding.failed)
+        or (check is not None and not check.complete)
+    )
+
+
+def _migrate(run: Invocation, plan: StagedPlan, chosen: RunOptions) -> MigrationReport:
+    try:
+        with show_progress(run.out) as progress:
+            return run.serve(
+                lambda service: service.migrations.run(plan, chosen, progress=progress.step)
+            )
+    except KeyboardInterrupt:
+        stopped = run.service.migrations.interrupted(plan, chosen)
+        if stopped is not None:
+            again = shlex.join(["edenmem", *sys.argv[1:]])
+            far = f"{stopped.done:,} of {many(stopped.total, 'item')}"
+            run.out.note(f"run {stopped.id} was interrupted after {far}; to resume: {again}")
+        raise
+
+
+def _print_plan(
+    run: Invocation, plan: StagedPlan, chosen: RunOptions, *, whole: bool
+) -> MigrationPlan:
+    async def make_plan(service: MemoryService) -> MigrationPlan:
+        with show_progress(run.out) as progress:
+            return service.migrations.plan(
+                plan, chosen, progress=lambda done, total: progress.step("planning", done, total)
+            )
+
+    planned = run.serve(make_plan)
+    views.print_plan(run, planned, whole=whole)
+    return planned
+
+
+def _v1_options(run: Invocation, **given: Any) -> V1Options:
+    from edenmem.models.v1 import V1Options
+
+    scopes = run.service.scopes.in_database().scopes
+    return V1Options(
+        fact_words=run.settings.formation.fact_words,
+        reflection_words=run.settings.formation.reflection_words,
+        user_words=scopes.user.word_limit,
+        agent_words=scopes.agent.word_limit,
+        shard_words=scopes.shard.word_limit,
+        session_words=scopes.session.word_limit,
+        **given,
+    )
+
+
+# -- the schema, and past runs -------------------------------------------------------------------
+
+_Run = Annotated[str, typer.Argument(metavar="RUN", help="Run: ID or ID prefix.")]
+
+
+@app.command("up", cls=Command)
+def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
+    """Apply pending schema migrations. Safe to run again.
+
+    Stop processes of older versions of edenmem first: they may not support the new schema.
+
+    \b
+    edenmem migrate up --dry-run
+    edenmem migrate up
+    """
+    run = invocation(ctx)
+    if dry_run:
+        run.out.listing(
+            run.service.migrations.pending(), views.STEPS, empty="no pending migrations"
+        )
+        return
+    run.must_write("migrate up")
+    taken, made = run.service.migrations.step_up()
+    if run.out.data([{"steps": list(taken), "made": list(made)}], dict):
+        return
+    applied = [f"applied {name}" for name in taken] or ["the schema is up to date"]
+    run.out.safe("\n".join([*applied, *(f"  created {each}" for each in made)]))
+
+
+@app.command("status", cls=Command)
+def status(
+    ctx: typer.Context,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Show one run: ID or ID prefix.")
+    ] = None,
+) -> None:
+    """Show schema migrations and runs of 'migrate v1', or one run.
+
+    The latest run is first.
+
+    \b
+    edenmem migrate status
+    """
+    run = invocation(ctx)
+    if run_id is not None:
+        views.print_run(run, run.service.migrations.find_run(run_id))
+        return
+    schema = run.service.migrations.schema()
+    pending = [step for step in schema if step.applied_at is None]
+    runs = [] if pending else run.service.migrations.runs()
+    data = {"schema": list(map(to_data, schema)), "runs": list(map(to_data, runs))}
+    if run.out.data([data], dict):
+        return
+    run.out.listing(schema, views.STEPS)
+    if pending:
+        run.out.note(f"{many(len(pending), 'migration')} pending: run 'edenmem migrate up'")
+        return
+    run.out.line()
+    run.out.listing(runs, views.RUNS, empty="no runs of 'migrate v1'")
+
+
+@app.command("verify", cls=Command)
+def verify(
+    ctx: typer.Context,
+    run_id: _Run,
+    source: From = None,
+    database: Database = None,
+    files: Files = None,
+    allow_incomplete: AllowIncomplete = False,
+) -> None:
+    """Verify that every document of v1 is accounted for. Exits with 1 if not.
+
+    \b
+    edenmem migrate verify 69218c1f --from dump/eden
+    """
+    run = invocation(ctx)
+    found = run.service.migrations.find_run(run_id)
+    import msgspec
+
+    from edenmem.engine.runtime.concurrency import in_thread
+
+    if allow_incomplete:
+        found = msgspec.structs.replace(found, incomplete_accepted=True)
+    with (
+        _open_run(run, found, source, database, files) as plan,
+        show_progress(run.out) as progress,
+    ):
+
+        async def compare(service: MemoryService) -> Verification:
+            return await in_thread(
+                service.migrations.verify,
+                plan,
+                found,
+                progress=lambda items: progress.step("verifying", items, max(found.total, items)),
+            )
+
+        check = run.serve(compare)
+    views.print_verification(run, check)
+    end_if(not check.complete)
+
+
+@app.command("repair", cls=Command)
+def repair(
+    ctx: typer.Context,
+    run_id: _Run,
+    source: From = None,
+    database: Database = None,
+    files: Files = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+) -> None:
+    """Write again what a verification finds missing or damaged. Later edits and deletions stay.
+
+    \b
+    edenmem migrate repair 69218c1f --from dump/eden --dry-run
+    """
+    run = invocation(ctx)
+    found = run.service.migrations.find_run(run_id)
+    if not dry_run:
+        run.must_write("migrate repair")
+        run.confirm(f"Repair what run {found.id} wrote?", yes=yes)
+    with (
+        interrupted_by_sigterm(),
+        _open_run(run, found, source, database, files) as plan,
+        show_progress(run.out) as progress,
+    ):
+        report = run.service.migrations.repair(
+            plan,
+            found,
+            dry_run=dry_run,
+            progress=lambda items: progress.step("verifying", items, max(found.total, items)),
+        )
+    views.print_repair(run, report)
+    end_if(not report.verification.complete)
+
+
+def _open_run(
+    run: Invocation,
+    found: MigrationRun,
+    source: str | None,
+    database: str | None,
+    files: list[str] | None,
+) -> AbstractContextManager[StagedPlan]:
+    """Open the source of a run with the options of the run."""
+    import msgspec
+
+    from edenmem.models.v1 import V1Options
+
+    v1_options = msgspec.convert(found.options, V1Options)
+    if database or files:
+        v1_options = msgspec.structs.replace(v1_options, **chosen_files(database, files))
+    return open_plan(run, source or run.service.migrations.source_of(found), v1_options)
+
+
+@app.command("rollback", cls=Command)
+def rollback(
+    ctx: typer.Context,
+    run_id: _Run,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also overwrite later changes, which stay in history."),
+    ] = False,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+) -> None:
+    """Roll back a run, like 'undo --run'. Lists later changes, which are kept.
+
+    \b
+    edenmem migrate rollback 69218c1f --dry-run
+    """
+    run = invocation(ctx)
+    if not dry_run:
+        run.must_write("migrate rollback")
+    found = run.service.migrations.find_run(run_id).id
+    reason = f"rollback of the run {found}"
+    with interrupted_by_sigterm():
+        undo_run(run, found, force=force, yes=yes, dry_run=dry_run, reason=reason)

@@ -1,4 +1,0 @@
-"""Agents, users, sessions and their scopes.
-
-May import: app, terminal.
-"""

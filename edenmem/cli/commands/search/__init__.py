@@ -1,4 +1,0 @@
-"""Finding facts, and the context of a prompt.
-
-May import: app, terminal.
-"""

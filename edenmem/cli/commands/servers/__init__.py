@@ -1,4 +1,0 @@
-"""Servers for agents and clients: HTTP, tokens and MCP.
-
-May import: app, terminal.
-"""

@@ -1,4 +1,0 @@
-"""Setting up and looking at a store.
-
-May import: app, commands.indexes, terminal.
-"""

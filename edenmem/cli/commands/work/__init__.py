@@ -1,4 +1,0 @@
-"""Formation, consolidation and cold sessions.
-
-May import: app, terminal.
-"""
