@@ -75,6 +75,10 @@ def normalize_for_index(text: str) -> str:
     return _patterns()[0].sub(r" \g<0> ", unicodedata.normalize("NFKC", text))
 
 
+def _is_unspaced(text: str) -> bool:
+    return not text.isascii() and _patterns()[0].search(text) is not None
+
+
 _ASCII_WORD = re.compile("[0-9a-z]+")
 
 
@@ -105,7 +109,7 @@ def query_words(query: str) -> list[str]:
     text = unicodedata.normalize("NFKC", query)
     found: list[str] = []
     end = 0
-    for run in _patterns()[1].finditer(text):
+    for run in _patterns()[1].finditer(text) if _is_unspaced(text) else ():
         found += _pieces(text[end : run.start()])
         found += _windows(run[1], 2) if run[1] else _windows(run[2], 3)
         end = run.end()
@@ -215,15 +219,14 @@ def match_spans(text: str, queries: Iterable[str]) -> list[tuple[int, int]]:
     Words match by their stem, as in the index. Scripts without spaces match by pairs or threes of
     characters.
     """
-    unspaced = _patterns()[0]
     words = {word for query in queries for word in query_words(query)}
-    runs = {word.replace(" ", "") for word in words if unspaced.match(word)}
+    runs = {word.replace(" ", "") for word in words if _is_unspaced(word)}
     stems = {stem for found in index_words(w for w in words if w not in runs) for stem in found}
     pieces = list(re.finditer(r"\w+", text))
     spans = [
         piece.span()
         for piece, found in zip(pieces, index_words(piece[0] for piece in pieces), strict=True)
-        if not unspaced.search(piece[0]) and not stems.isdisjoint(found)
+        if not _is_unspaced(piece[0]) and not stems.isdisjoint(found)
     ]
     for run in runs:
         starts = (found.start() for found in re.finditer(f"(?={re.escape(run)})", text))
