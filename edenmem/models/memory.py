@@ -30,6 +30,11 @@ def content_hash(content: str, key: str | None = None) -> str:
 UNCONFIRMED = "unconfirmed"
 
 
+def describe_doubt(unconfirmed: str) -> str:
+    """Return the label of a fact with what is in doubt about it, or ""."""
+    return f"{UNCONFIRMED}: {unconfirmed}" if unconfirmed else ""
+
+
 class _OwnedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The scope fields of a record."""
 

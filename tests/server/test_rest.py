@@ -645,7 +645,7 @@ async def test_a_store_that_takes_no_writes_is_searched_and_not_named(
     def fail(*_: object) -> None:
         raise StoreError("/srv/secret/memory.db is locked by another process")
 
-    monkeypatch.setattr(town.store.changes, "track_access", fail)
+    monkeypatch.setattr(town.store.search, "track_access", fail)
     async with town.client("lena") as client:
         found = await client.get("/api/search", params={"q": "walk"})
     assert found.json()["hits"]

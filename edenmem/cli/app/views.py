@@ -10,7 +10,6 @@ import msgspec
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.tables import Column, format_amount, format_cost
 from edenmem.engine.history.descriptions import Section, describe_rejection
-from edenmem.engine.history.descriptions import describe_doubt as describe_doubt
 from edenmem.engine.reports import EditReport, FormationReport
 from edenmem.engine.scopes.references import Labels
 from edenmem.models.changes import (
@@ -26,7 +25,14 @@ from edenmem.models.changes import (
 from edenmem.models.formation import HELD, CallUsage, Decision, UsageTotal
 from edenmem.models.host import Session
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, FactFields, HeldCount, Reflection
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FactFields,
+    HeldCount,
+    Reflection,
+    describe_doubt,
+)
 from edenmem.models.scope import Scope
 from edenmem.models.told import Reply, text_key
 from edenmem.text import ago, cell, iso, many

@@ -14,7 +14,6 @@ from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import (
     change_line,
-    describe_doubt,
     facts_changed,
     note_undo_last,
     print_judgments,
@@ -43,6 +42,7 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import HELD, Decision, Reach, Trigger
 from edenmem.models.host import Session
+from edenmem.models.memory import describe_doubt
 from edenmem.models.scope import ScopeKind
 from edenmem.text import ago, iso, many, one_line
 

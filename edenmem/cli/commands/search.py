@@ -12,7 +12,6 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
-from edenmem.cli.app.views import describe_doubt
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, unique_beginnings, wrap_text
@@ -26,7 +25,7 @@ from edenmem.engine.reports import (
 from edenmem.engine.search.highlight import match_spans
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, describe_doubt
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import ago, figures, one_line
 

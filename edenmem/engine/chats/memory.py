@@ -110,7 +110,7 @@ class ChatMemory:
             StoreError: the store is unavailable.
         """
         ids = [hit.fact.id for hit in hits]
-        self._runtime.store.changes.track_access(ids, self._runtime.clock())
+        self._runtime.store.search.track_access(ids, self._runtime.clock())
 
     def render(
         self, asked: ChatRequest, turn: ChatTurn, context: BaseContext, hits: list[SearchHit]

@@ -10,14 +10,8 @@ from msgspec.json import encode
 from edenmem.engine.history.reader import FactWhy, Source, TextWhy
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.formation import Decision, FormationStatus
-from edenmem.models.memory import UNCONFIRMED, Fact, Reflection
+from edenmem.models.memory import Fact, Reflection, describe_doubt
 from edenmem.text import ago, iso, many, one_line
-
-
-def describe_doubt(unconfirmed: str) -> str:
-    """Return the label of a fact with what is in doubt about it, or ""."""
-    return f"{UNCONFIRMED}: {unconfirmed}" if unconfirmed else ""
-
 
 #: Identity, location and bookkeeping of a document; not shown in diffs.
 _SILENT = frozenset(

@@ -342,7 +342,7 @@ class Searcher:
     async def _track(self, fact_ids: Sequence[str]) -> list[str]:
         """Count the accesses. A failure does not withhold the results."""
         try:
-            await in_thread(self._store.changes.track_access, fact_ids, self._clock())
+            await in_thread(self._store.search.track_access, fact_ids, self._clock())
         except WriteRefused:  # read-only, as requested
             return []
         except StoreError as error:

@@ -186,9 +186,6 @@ class Changes(Protocol):
         ``at`` is the time of the set: forgettings closed before it block nothing.
         """
 
-    def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
-        """Increment the access count of each fact."""
-
     def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
         """Remember the failed drafts with the document of a scope, if it has one."""
 

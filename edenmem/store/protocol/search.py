@@ -95,6 +95,9 @@ class Search(Protocol):
             EmbeddingModelMismatch, StoreError: as the lists alone.
         """
 
+    def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
+        """Increment the access count of each fact."""
+
     def is_searchable(self, fact_id: str) -> bool:
         """Return whether search finds the stored state of a fact.
 

@@ -230,7 +230,7 @@ class TestCounting:
         def refuse(*_: object) -> None:
             raise StoreError("the file is read-only")
 
-        monkeypatch.setattr(store.changes, "track_access", refuse)
+        monkeypatch.setattr(store.search, "track_access", refuse)
         report = await searcher.search(["Lisbon"], [SCOPE])
         assert report.hits
         assert "accesses were not counted: the store could not be written" in report.notices

@@ -149,7 +149,7 @@ def _live(store: Store, scope: Scope) -> None:
         )
     )
     store.changes.apply(change_set(AddFact(fact=facts[1]), at=LATER))  # which restores it
-    store.changes.track_access([facts[3].id], LATER)
+    store.search.track_access([facts[3].id], LATER)
 
 
 def dumped(

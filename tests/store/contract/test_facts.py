@@ -227,9 +227,9 @@ def test_no_change_reaches_a_fact_of_another_scope(store: Store) -> None:
 
 def test_access_is_counted_for_the_given_facts(store: Store) -> None:
     one, two = add_fact(store, SCOPE, "one"), add_fact(store, SCOPE, "two")
-    store.changes.track_access([one.id, new_id()], LATER)
-    store.changes.track_access([one.id], LATER + timedelta(hours=1))
-    store.changes.track_access([], LATER)
+    store.search.track_access([one.id, new_id()], LATER)
+    store.search.track_access([one.id], LATER + timedelta(hours=1))
+    store.search.track_access([], LATER)
     counted = store.memory.fact(one.id)
     assert counted is not None
     assert (counted.access_count, counted.last_accessed_at) == (2, LATER + timedelta(hours=1))

@@ -104,8 +104,8 @@ def test_how_facts_are_used(store: Store) -> None:
     once = add_fact(store, EVES, "The walk is on Saturday.")
     add_fact(store, ADAMS, "Anna rows.")  # another agent's
     for _ in range(3):
-        store.changes.track_access([often.id], TUESDAY)
-    store.changes.track_access([once.id], TUESDAY)
+        store.search.track_access([often.id], TUESDAY)
+    store.search.track_access([once.id], TUESDAY)
     assert store.statistics.counts(agent_id=EVE).use == FactUse(
         facts=3, never=1, accesses=4, repeated=2, unconfirmed=1
     )

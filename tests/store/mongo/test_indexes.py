@@ -446,7 +446,7 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     ids = [fact.id for fact in store.memory.facts(plain)]
     store.memory.fact(ids[0], with_vector=True)
     store.memory.facts_by_ids(scopes, ids)
-    store.changes.track_access(ids, LATER)
+    store.search.track_access(ids, LATER)
     store.vectors.set_vectors({ids[0]: ("hash", random_unit(1, 4))}, model="m")
     for scope in scopes:
         store.memory.facts_by_hashes(scope, ["a", "b"])

@@ -22,7 +22,7 @@ AGENT = new_id()
 
 def test_no_value_of_a_fact_stops_the_count(mongo: MongoStore, database: Any) -> None:
     facts = [add_fact(mongo, Scope.agent(AGENT), f"fact {n}") for n in range(6)]
-    mongo.changes.track_access([facts[0].id], NOW)
+    mongo.search.track_access([facts[0].id], NOW)
     for fact, odd in zip(facts[1:], ("many", math.nan, math.inf, -3, [1]), strict=True):
         database.memory2_facts.update_one(
             {"_id": ObjectId(fact.id)},

@@ -282,7 +282,7 @@ def test_a_store_for_reading_cannot_write(opened: SqliteStore, path: Path) -> No
     for call in (
         lambda: reader.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "x")))),
         lambda: reader.host.add_agent(make_agent()),
-        lambda: reader.changes.track_access([fact.id], fact.formed_at),
+        lambda: reader.search.track_access([fact.id], fact.formed_at),
         reader.database.initialize,
     ):
         with pytest.raises(StoreError, match="open for reading only"):

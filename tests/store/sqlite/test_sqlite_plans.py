@@ -126,7 +126,7 @@ def run_everything(store: SqliteStore) -> None:
     store.memory.facts_by_ids([SCOPE], [facts[0].id])
     store.memory.facts_by_hashes(SCOPE, [facts[0].hash])
     store.memory.fact(facts[0].id)
-    store.changes.track_access([facts[0].id], NOW)
+    store.search.track_access([facts[0].id], NOW)
     store.vectors.vector_models([SCOPE])
     store.vectors.vector_model_names([SCOPE])
     store.vectors.first_vector_model()

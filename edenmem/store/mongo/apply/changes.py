@@ -153,13 +153,6 @@ class MongoChanges:
 
     # -- upkeep ------------------------------------------------------------------------------
 
-    def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
-        for part in id_parts(fact_ids):
-            self._db.facts.update_many(
-                {"_id": {"$in": part}},
-                {"$inc": {"access_count": 1}, "$max": {"last_accessed_at": at}},
-            )
-
     def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
         fields = {"failed_drafts": msgspec.structs.asdict(failed), "updatedAt": utc_now()}
         self._db.consolidated.update_one(build_consolidated_key(scope), {"$set": fields})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from edenmem.store.mongo.core.filters import (
     fact_fields,
     fact_filters,
     group_filters,
+    id_parts,
     object_id,
     object_ids,
 )
@@ -237,6 +239,14 @@ class MongoSearch:
         without = answers[-1] if "semantic" in lists else 0
         found_facts = self._complete(filter, questions, found, model=model, without=without)
         return msgspec.structs.replace(found_facts, notices=notices)
+
+    def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
+        """See `Search.track_access`."""
+        for part in id_parts(fact_ids):
+            self._db.facts.update_many(
+                {"_id": {"$in": part}},
+                {"$inc": {"access_count": 1}, "$max": {"last_accessed_at": at}},
+            )
 
     def _count_without_vector(self, scopes: Sequence[Scope], model: str) -> int:
         """Count the facts without a vector of a model; 0 is cached: every search asks for it."""

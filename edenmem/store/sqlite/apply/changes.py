@@ -10,7 +10,7 @@ invalid vector, a full disk) rolls back the whole set.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -61,17 +61,6 @@ class Changes(Part):
     def load_state(self, needs: Needs, *, at: datetime) -> State:
         with self._db.reading() as connection:
             return load_state(connection, needs, at)
-
-    def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
-        if not fact_ids:
-            return
-        with self._db.writing(durable=False) as connection:
-            connection.execute(
-                "UPDATE facts SET access_count = access_count + 1,"
-                " last_accessed_at = max(coalesce(last_accessed_at, ?1), ?1)"
-                " WHERE id IN (SELECT value FROM json_each(?2))",
-                (to_ms(at), json_array(fact_ids)),
-            )
 
     def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
         with self._db.writing() as connection:

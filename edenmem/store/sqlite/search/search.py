@@ -80,6 +80,17 @@ class Search(Part):
     ) -> None:
         return  # the indexes are written with their data
 
+    def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
+        if not fact_ids:
+            return
+        with self._db.writing(durable=False) as connection:
+            connection.execute(
+                "UPDATE facts SET access_count = access_count + 1,"
+                " last_accessed_at = max(coalesce(last_accessed_at, ?1), ?1)"
+                " WHERE id IN (SELECT value FROM json_each(?2))",
+                (to_ms(at), json_array(fact_ids)),
+            )
+
     def is_searchable(self, fact_id: str) -> bool:
         with self._db.reading() as connection:
             found = connection.execute("SELECT 1 FROM facts WHERE id = ?", (fact_id,))
