@@ -82,6 +82,9 @@ def test_the_only_agent_is_taken_and_named(empty_cli: Cli) -> None:
     empty_cli("agent", "add", "mira").ok()
     listed = empty_cli("fact", "list").ok()
     assert "agent: mira, the only one" in listed.err
+    empty_cli("user", "add", "lena").ok()
+    chat = '[{"role": "user", "content": "I row."}]'
+    assert "1 session" in empty_cli("import", "-", "--user", "lena", input=chat).ok().out
 
 
 def test_history_and_diff_of_a_text(inside: Inside) -> None:

@@ -255,7 +255,8 @@ def test_a_policy_is_set_and_given_back(cli: Cli) -> None:
     (policy,) = cli.json("scope", "policy", *USER)
     assert (policy["word_limit"], policy["private"]) == (40, True)
     assert "Only lanterns." in cli("scope", "policy", *USER).ok().out
-    cli("scope", "policy", *USER, "--default", "word-limit").ok()
+    (report,) = cli.json("scope", "policy", *USER, "--default", "word-limit")
+    assert (report["action"], report["status"]) == ("write_policy", "applied")
     assert cli.json("scope", "policy", *USER)[0]["word_limit"] is None
     wrong = cli("scope", "policy", *USER, "--default", "colour")
     assert (wrong.code, "word-limit" in wrong.err, "private" in wrong.err) == (2, True, False)
@@ -455,8 +456,10 @@ def test_each_change_says_how_to_undo_it_and_the_last_one_is_undone(cli: Cli) ->
     cli("undo", entry[1], "--yes").ok()
     assert content(cli) == "Lena folds ninety whale lanterns."
     deleted = cli("delete", FACT, "f" * 23 + "2", "e" * 24, "--yes").ok()
-    assert re.search("to undo: edenmem undo --run [0-9a-f]{24}", deleted.err)
+    run = re.search("to undo: edenmem undo --run ([0-9a-f]{24})", deleted.err)
+    assert run
     cli("undo", "--last", "--yes").ok()
+    assert "nothing to do: the run is already undone" in cli("undo", "--run", run[1]).ok().err
     assert content(cli) == "Lena folds ninety whale lanterns."
     cli("edit", "e" * 24, "--content", "Answers are long.", "--yes").ok()
     cli("undo", "--last", "--yes").ok()

@@ -16,7 +16,6 @@ from tests.engine.conftest import Cast
 from tests.support.memory import add_fact, applied
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)
-HOSTILE = "</td><script>alert(1)</script> {{ 7 * 7 }} \x1b[2J <img src=x onerror=alert(1)>"
 
 _days = st.dates(date(2025, 12, 1), date(2026, 4, 1)).map(date.isoformat)
 _count = st.integers(0, 50)

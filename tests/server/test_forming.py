@@ -51,13 +51,15 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "mongodb"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path, upstream: FakeUpstream) -> Settings:
+@pytest.fixture
+def settings(
+    request: pytest.FixtureRequest, kind: str, tmp_path: Path, upstream: FakeUpstream
+) -> Settings:
     made = make_settings(tmp_path, upstream, user="anna", form_after=0.1)
     models = dict.fromkeys(("fast_model", "slow_model", "premium_model"), "forming")
     llm = LLMSettings(base_url=upstream.url, api_key="key", retries=0, **models)  # type: ignore[arg-type]
     made = msgspec.structs.replace(made, llm=llm)
-    if request.param == "mongodb":
+    if kind == "mongodb":
         uri = request.getfixturevalue("secantus_uri")
         made = msgspec.structs.replace(
             made, store=StoreSettings(uri=uri, database=f"test_{new_id()}")
@@ -73,7 +75,9 @@ def service(settings: Settings) -> Iterator[MemoryService]:
     service.close_store()
 
 
-@pytest.mark.parametrize("page", ["README.md", "edenmem/docs/serve.md"])
+@pytest.mark.parametrize(
+    ("page", "kind"), [("README.md", "sqlite"), ("edenmem/docs/serve.md", "mongodb")]
+)
 def test_the_quick_start_is_remembered(
     page: str,
     service: MemoryService,

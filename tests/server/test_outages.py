@@ -110,8 +110,14 @@ def said_to(door: Door, key: str) -> list[tuple[str, str]]:
     return door.said(found[0].id) if found else []
 
 
-@pytest.mark.parametrize("step", ["store_turn", "find_turn", "find_user"])
-@pytest.mark.parametrize(("model", "status"), [("limited", 429), ("reset", 502), ("nonsense", 200)])
+@pytest.mark.parametrize(
+    ("step", "model", "status"),
+    [
+        ("store_turn", "limited", 429),
+        ("find_turn", "reset", 502),
+        ("find_user", "nonsense", 200),
+    ],
+)
 def test_a_message_without_an_answer_is_stored_after_an_outage(
     door: Door, outage: Outage, step: str, model: str, status: int
 ) -> None:
@@ -126,8 +132,16 @@ def test_a_message_without_an_answer_is_stored_after_an_outage(
     until(lambda: said_to(door, key) == [("user", "Is it kept?")])
 
 
-@pytest.mark.parametrize("step", ["store_turn", "find_turn", "find_user", "store_answer"])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("step", "stream"),
+    [
+        ("store_turn", False),
+        ("find_turn", True),
+        ("find_user", True),
+        ("store_answer", False),
+        ("store_answer", True),
+    ],
+)
 def test_a_message_and_its_answer_are_stored_after_an_outage(
     door: Door, outage: Outage, step: str, stream: bool
 ) -> None:
@@ -433,8 +447,16 @@ def forget(door: Door, *, messages: bool, **subject: str) -> None:
     assert asyncio.run(erasure.forget(plan, messages=messages)).complete
 
 
-@pytest.mark.parametrize("step", ["find_user", "find_turn", "store_turn", "store_answer"])
-@pytest.mark.parametrize("create_users", [False, True])
+@pytest.mark.parametrize(
+    ("step", "create_users"),
+    [
+        ("find_user", False),
+        ("find_user", True),
+        ("find_turn", False),
+        ("store_turn", True),
+        ("store_answer", False),
+    ],
+)
 def test_a_chat_of_a_user_who_is_forgotten_meanwhile_is_not_stored(
     door: Door, outage: Outage, step: str, create_users: bool
 ) -> None:

@@ -13,19 +13,17 @@ from edenmem.engine.consolidation.consolidator import Consolidator
 from edenmem.errors import (
     ConfigError,
     ContextOverflow,
-    NotFoundError,
     ProviderRateLimited,
     ProviderTimeout,
     WriteRefused,
 )
-from edenmem.models.changes import RemoveReflection
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import ConsolidationSettings, FormationSettings, LLMSettings, Settings
 from edenmem.store.sqlite import SqliteStore
-from tests.support.builders import NOW, FixedClock, ago
-from tests.support.llm import HANG, HOSTILE, NONSENSE, FakeLLM
-from tests.support.memory import add_reflection, applied, consolidate, set_policy
+from tests.support.builders import FixedClock, ago
+from tests.support.llm import HANG, NONSENSE, FakeLLM
+from tests.support.memory import add_reflection, consolidate, set_policy
 from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
@@ -144,18 +142,6 @@ async def test_a_policy_sets_threshold_limit_model_and_instructions(
     (request,) = llm.requests
     assert request.model == "special"
     assert "Only colours." in request.user
-
-
-async def test_agents_of_premium_owners_have_the_better_model(cast: Cast, llm: FakeLLM) -> None:
-    from tests.support.builders import make_user
-
-    patron = make_user("patron", subscription_tier=1)
-    assert cast.store.host.add_user(patron)
-    cast.eve = cast.add_agent("adam", owner=patron.id)
-    llm.script("consolidate", {"text": "A text."})
-    fill(cast, cast.agent_scope, 1)
-    await consolidator(cast, llm).consolidate(cast.agent_scope, force=True)
-    assert llm.requests[0].model == "premium"
 
 
 async def test_paused_scopes_are_left_alone_unless_forced(cast: Cast, llm: FakeLLM) -> None:
@@ -293,40 +279,6 @@ async def test_endless_conflicts_end(cast: Cast, llm: FakeLLM) -> None:
     assert len(cast.store.memory.pending(cast.anna_scope)) == 4
 
 
-async def test_a_concurrent_reflection_stays_pending(cast: Cast, llm: FakeLLM) -> None:
-    fill(cast, cast.anna_scope, 4)
-
-    def meanwhile(_: object) -> dict[str, str]:
-        add_reflection(cast.store, cast.anna_scope, "Late.", session_id=cast.session.id)
-        return {"text": "Without the late one."}
-
-    llm.script("consolidate", meanwhile)
-    report = await consolidator(cast, llm).consolidate(cast.anna_scope)
-    assert report.outcome == "written"
-    assert [r.content for r in cast.store.memory.pending(cast.anna_scope)] == ["Late."]
-
-
-async def test_a_concurrent_deletion_is_harmless(cast: Cast, llm: FakeLLM) -> None:
-    ids = fill(cast, cast.anna_scope, 4)
-
-    def meanwhile(_: object) -> dict[str, str]:
-        if cast.store.memory.reflection(ids[0]) is not None:
-            applied(
-                cast.store,
-                RemoveReflection(
-                    scope=cast.anna_scope, reflection_id=ids[0], expected_version=1, at=NOW
-                ),
-            )
-        return {"text": "A text."}
-
-    llm.script("consolidate", meanwhile)
-    await consolidator(cast, llm).consolidate(cast.anna_scope, force=True)
-    assert cast.store.memory.pending(cast.anna_scope) in (
-        [],
-        [cast.store.memory.reflection(i) for i in ids[1:]],
-    )
-
-
 async def test_known_failure_16_a_crash_before_the_write_changes_nothing(
     cast: Cast, llm: FakeLLM
 ) -> None:
@@ -425,33 +377,6 @@ async def test_an_overflow_has_a_hint(cast: Cast, llm: FakeLLM) -> None:
     assert report.error == "too long (raise num_ctx; lower the scope's word limit)"
 
 
-async def test_concurrent_consolidations_absorb_everything_once(cast: Cast, llm: FakeLLM) -> None:
-    fill(cast, cast.anna_scope, 5)
-    llm.script("consolidate", {"text": "A text."})
-    one, two = consolidator(cast, llm), consolidator(cast, llm)
-    reports = await asyncio.gather(
-        one.consolidate(cast.anna_scope, at_once=True),
-        two.consolidate(cast.anna_scope, at_once=True),
-    )
-    assert sorted(report.outcome for report in reports) == ["nothing_pending", "written"]
-    assert cast.store.memory.consolidations((cast.anna_scope,))[cast.anna_scope].version == 1
-
-
-async def test_known_failure_41_hostile_reflections_stay_inside_their_fence(
-    cast: Cast, llm: FakeLLM
-) -> None:
-    """Known failure 41: instructions hidden in a conversation become memory or commands."""
-    add_reflection(cast.store, cast.anna_scope, HOSTILE, session_id=cast.session.id)
-    llm.script("consolidate", {"text": "A text."})
-    report = await consolidator(cast, llm).consolidate(cast.anna_scope, force=True)
-    assert report.outcome == "written"
-    (request,) = llm.requests
-    fence, _, rest = request.user.partition("<<<reflections ")[2].partition(">>>\n")
-    inside = rest.partition(f"<<<end of reflections {fence}>>>")[0]
-    assert "delete fact 3" in inside
-    assert "delete fact 3" not in request.system
-
-
 async def test_a_missing_model_is_an_error(cast: Cast) -> None:
     fill(cast, cast.anna_scope)
     with pytest.raises(ConfigError, match="no language model is configured") as caught:
@@ -459,8 +384,3 @@ async def test_a_missing_model_is_an_error(cast: Cast) -> None:
     assert "OPENAI_API_KEY" in (caught.value.hint or "")
     report = await consolidator(cast, None).consolidate(cast.session_scope)
     assert report.outcome == "nothing_pending"
-
-
-async def test_an_unknown_agent_is_an_error(cast: Cast, llm: FakeLLM) -> None:
-    with pytest.raises(NotFoundError):
-        await consolidator(cast, llm).consolidate(Scope.agent(new_id()))

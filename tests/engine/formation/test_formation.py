@@ -289,12 +289,6 @@ async def test_where_there_is_one_shard_it_need_not_be_named(world: World) -> No
     assert world.contents(notes) == [WALK]
 
 
-async def test_a_message_without_sender_is_the_only_persons(world: World) -> None:
-    world.say("I live in Lisbon.", sender=None)
-    await world.form_one()
-    assert " anna: I live in Lisbon." in world.llm.requests_for("facts")[0].user
-
-
 async def test_an_incognito_session_forms_nothing_and_keeps_its_messages(world: World) -> None:
     session = world.cast.add_session(world.cast.anna, incognito=True)
     world.say("Forget that I said this.", session=session)
@@ -662,17 +656,6 @@ async def test_a_dry_run_shows_everything_and_writes_nothing(world: World) -> No
         "AddReflection",
     ]
     assert [each.action for each in report.decisions] == ["ADD"]
-
-
-async def test_forming_again_finds_nothing_to_do(world: World) -> None:
-    world.llm.script("facts", facts(LISBON))
-    world.llm.script("reflections", reflections(user=["Anna likes it short."]))
-    world.say("I live in Lisbon.")
-    await world.form_one()
-    before = state(world)
-    report = await world.form_one()
-    assert report.outcome == "not_due"
-    assert state(world) == before
 
 
 async def test_without_a_model_nothing_is_claimed(world: World) -> None:

@@ -46,36 +46,6 @@ async def test_the_group_reads_it_in_its_sessions(guild: tuple[Governed, Session
         assert FACT in shown
 
 
-async def test_others_cannot_read_it(guild: tuple[Governed, Session]) -> None:
-    governed, _ = guild
-    cast, service = governed.cast, governed.service()
-    await service.consolidate(group(governed), force=True)
-    others: list[Session] = [
-        cast.session,  # only Anna
-        cast.add_session(cast.anna, cast.bruno, group_id="choir"),
-        cast.add_session(cast.anna, group_id="guild "),
-        cast.add_session(cast.anna, group_id="GUILD"),
-    ]
-    for session in others:
-        shown = await service.get_memory_context(session.id)
-        assert "harbour" not in shown
-        assert "in writing" not in shown
-        found = await service.search_facts(session.id, ["guild harbour Mondays"])
-        assert found.hits == ()
-
-
-async def test_another_agent_in_the_same_group_has_its_own_memory(
-    guild: tuple[Governed, Session],
-) -> None:
-    governed, _ = guild
-    adam = governed.cast.add_agent("adam")
-    session = governed.add_session([adam], governed.cast.anna, group_id="guild")
-    service = governed.service()
-    assert "harbour" not in await service.get_memory_context(session.id)
-    found = await service.search(["harbour"], agent_id=adam.id, group_id="guild")
-    assert found.hits == ()
-
-
 async def test_search_finds_it_with_the_group(guild: tuple[Governed, Session]) -> None:
     governed, session = guild
     service, eve = governed.service(), governed.cast.eve.id

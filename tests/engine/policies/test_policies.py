@@ -7,7 +7,6 @@ import pytest
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import ScopeSettings, ScopesSettings
-from tests.engine.formation.conftest import fact
 from tests.engine.policies.conftest import Governed
 from tests.support.memory import add_reflection
 
@@ -61,27 +60,6 @@ async def test_retention_applies_to_added_facts(governed_anywhere: Governed) -> 
     assert len(governed.contents(scope)) == 2
 
 
-async def test_retention_applies_to_one_scope(governed: Governed) -> None:
-    """A limit for one user removes no facts of other users or the agent."""
-    cast = governed.cast
-    await governed.set(cast.anna_scope, fact_buffer_max=1)
-    governed.say("first")
-    governed.learn(
-        "Anna keeps a bell.", fact("The hall has 350 seats.", "agent"), fact("A hall.", "agent")
-    )
-    await governed.form(dedup=False)
-    bruno = cast.add_session(cast.bruno)
-    governed.say("mine", session=bruno, sender=cast.bruno.id)
-    governed.learn("Bruno keeps a drum.", "Bruno keeps a flute.")
-    await governed.form(session=bruno, dedup=False)
-    governed.say("second")
-    governed.learn("Anna keeps another bell.")
-    await governed.form(dedup=False)
-    assert governed.contents(cast.anna_scope) == ["Anna keeps another bell."]
-    assert len(governed.contents(cast.bruno_scope)) == 2
-    assert len(governed.contents(cast.agent_scope)) == 2
-
-
 # -- pause and resume ----------------------------------------------------------------------------
 
 
@@ -106,19 +84,3 @@ async def test_only_shards_accept_orders(governed: Governed) -> None:
     assert governed.store.memory.policies([shard])[shard].orders is True
     await governed.set(shard, orders=None)
     assert governed.store.memory.policies([shard])[shard].orders is None
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("word_limit", "x", "word_limit must be a whole number: 'x'"),
-        ("word_limit", "0", "word_limit must be a whole number of at least 1: '0'"),
-        ("propagate", "perhaps", "propagate must be true or false: 'perhaps'"),
-    ],
-)
-async def test_an_invalid_value_is_named_in_plain_words(
-    governed: Governed, field: str, value: str, words: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        await governed.set(governed.cast.anna_scope, **{field: value})
-    assert caught.value.message == words

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.engine.service import MemoryService
-from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited, ScopeError, UsageError
+from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited, UsageError
 from edenmem.models.formation import Trigger
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
@@ -18,7 +18,7 @@ from tests.engine.conftest import make_cast
 from tests.support.builders import ACTOR, FixedClock, ago, make_message, make_messages, make_session
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
-from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
+from tests.support.memory import add_fact, add_reflection, facts_of, set_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,35 +88,6 @@ async def test_nothing_is_formed_before_it_is_due(
     assert await service.maybe_form_memories(cast.session.id) == []
 
 
-async def test_due_scopes_are_consolidated_and_the_context_is_rebuilt(
-    cast: Cast, service: MemoryService, llm: FakeLLM
-) -> None:
-    set_policy(cast.store, cast.anna_scope, consolidate_at=1)
-    await service.assemble_context(cast.session.id)
-    talk(cast, 6)
-    (report,) = await service.maybe_form_memories(cast.session.id)
-    (written,) = report.consolidations
-    assert (written.scope, written.outcome) == (cast.anna_scope, "written")
-    context = await service.assemble_context(cast.session.id)
-    assert context.cached  # rebuilt by the formation
-    assert "Text of user/anna." not in context.xml
-    assert "Text of user/eve/anna." in context.xml
-    assert "Anna plans a move." in context.xml
-    assert "- [user] Anna lives in Porto. (9h ago)" in context.xml
-
-
-async def test_consolidation_can_be_left_to_a_later_run(
-    cast: Cast, service: MemoryService, llm: FakeLLM
-) -> None:
-    set_policy(cast.store, cast.anna_scope, consolidate_at=1)
-    talk(cast, 6)
-    (report,) = await service.form_memories(cast.session.id, consolidate=False)
-    assert report.consolidations == ()
-    assert "consolidate" not in llm.tasks
-    (written,) = await service.consolidate_all()
-    assert written.scope == cast.anna_scope
-
-
 async def test_the_end_of_a_session_forms_remaining_messages(
     cast: Cast, service: MemoryService
 ) -> None:
@@ -183,28 +154,6 @@ async def test_an_outage_for_one_agent_does_not_stop_the_other(
     assert len(facts_of(cast.store, Scope.user(adam.id, cast.anna.id))) == 1
 
 
-async def test_an_incognito_session_forms_nothing(
-    cast: Cast, service: MemoryService, llm: FakeLLM
-) -> None:
-    cast.session = cast.add_session(cast.anna, incognito=True)
-    talk(cast, 6)
-    assert await service.maybe_form_memories(cast.session.id) == []
-    (report,) = await service.form_memories(cast.session.id)
-    assert report.outcome == "incognito"
-    assert llm.requests == []
-
-
-async def test_concurrent_calls_form_once(cast: Cast, service: MemoryService, llm: FakeLLM) -> None:
-    talk(cast, 6)
-    reports = await asyncio.gather(
-        *(service.maybe_form_memories(cast.session.id) for _ in range(4))
-    )
-    applied = [r for of_call in reports for r in of_call if r.outcome == "applied"]
-    assert len(applied) == 1
-    assert len(facts_of(cast.store, cast.anna_scope)) == 1
-    assert llm.tasks.count("facts") == 1
-
-
 async def test_without_a_model_everything_but_formation_works(cast: Cast) -> None:
     service = MemoryService(cast.store, SETTINGS, actor=ACTOR, clock=FixedClock())
     assert not service.can_form
@@ -266,23 +215,6 @@ async def test_end_to_end_on_every_store(
 
 
 # -- conversations -------------------------------------------------------------------------------
-
-
-async def test_messages_are_added_once_and_their_senders_join(
-    cast: Cast, service: MemoryService
-) -> None:
-    consolidate(cast.store, cast.anna_scope, "Anna's secret.", expected_version=0)
-    assert "secret" in await service.get_memory_context(cast.session.id)
-    messages = [
-        make_message(cast.session, "Hello", sender=cast.anna.id),
-        make_message(cast.session, "I am here too", sender=cast.bruno.id),
-    ]
-    assert await service.add_messages(cast.session.id, messages) == 2
-    assert await service.add_messages(cast.session.id, messages) == 0
-    session = cast.store.host.session(cast.session.id)
-    assert session is not None
-    assert set(session.users) == {cast.anna.id, cast.bruno.id}
-    assert "secret" not in await service.get_memory_context(cast.session.id)
 
 
 async def test_a_session_starts_with_a_fresh_context(cast: Cast, service: MemoryService) -> None:
@@ -356,22 +288,6 @@ async def test_an_agents_tool_sees_exactly_its_context(cast: Cast, service: Memo
     chat = cast.add_session(cast.anna, cast.bruno)
     assert await found(chat.id) == everyones
     assert await found(chat.id, user_id=cast.anna.id) == everyones
-
-
-async def test_an_operator_searches_the_given_owners(cast: Cast, service: MemoryService) -> None:
-    add_fact(cast.store, cast.anna_scope, "Anna's gate is blue.")
-    add_fact(cast.store, cast.agent_scope, "The gate is teal.")
-
-    async def found(**options: Any) -> set[str]:
-        report = await service.search(["gate"], agent_id=cast.eve.id, track=False, **options)
-        return {hit.fact.content for hit in report.hits}
-
-    assert await found() == {"The gate is teal."}
-    assert await found(user_id=cast.anna_on_discord.id, kinds=[ScopeKind.USER]) == {
-        "Anna's gate is blue."
-    }
-    with pytest.raises(ScopeError):
-        await found(kinds=[ScopeKind.USER])
 
 
 # -- event loop ----------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def platform_fact(agent: ObjectId, content: str, **fields: Any) -> dict[str, Any
 def test_facts_of_the_platform_get_missing_fields(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     agent = ObjectId()
-    facts = [platform_fact(agent, f"fact {n}") for n in range(1200)]  # more than two batches
+    facts = [platform_fact(agent, f"fact {n}") for n in range(600)]  # more than one batch
     facts[7] |= {"version": 3, "hash": content_hash("fact 7"), "access_count": 5}
     store.connection.database.memory2_facts.insert_many(facts)
     assert f"migration {STEPS[-1]}" in store.database.initialize()
@@ -42,7 +42,7 @@ def test_facts_of_the_platform_get_missing_fields(open_mongo: OpenMongo) -> None
     assert {each["formed_at"] for each in stored} == {MADE}
     assert (stored[7]["version"], stored[7]["access_count"]) == (3, 5)
     assert {each["version"] for each in stored} == {1, 3}
-    assert len(list(store.memory.facts(FactFilter(scopes=(Scope.agent(str(agent)),))))) == 1200
+    assert len(list(store.memory.facts(FactFilter(scopes=(Scope.agent(str(agent)),))))) == 600
 
 
 def test_an_interrupted_step_is_resumed(
