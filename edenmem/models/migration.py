@@ -62,13 +62,16 @@ class RunCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     ``outcome`` is "differences" if the store differs from v1 and the log, the log has unreadable
     entries, or a rollback or undo removed items (``taken_back``); "incomplete" if only a part of
-    the source is missing.
+    the source is missing. ``state`` is a hash of what was compared (the source, the memory of
+    ``agents`` in the store, and the log) if all of it is accounted for.
     """
 
     outcome: Literal["verified", "differences", "incomplete"]
     at: datetime
     differing: int = 0
     taken_back: int = 0
+    agents: tuple[str, ...] = ()
+    state: str = ""
 
 
 class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,7 @@ from edenmem.cli.commands.undo import undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import ask_choice, person_is_there
-from edenmem.errors import AmbiguousInput, NotFoundError, StoreError
+from edenmem.errors import AmbiguousInput, EdenmemError, NotFoundError, StoreError
 from edenmem.settings.paths import format_path, is_mongodb
 from edenmem.text import many
 
@@ -133,13 +133,25 @@ def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:
     return msgspec.structs.replace(v1_options, files=(*v1_options.files, glob.escape(answer)))
 
 
+def find_same(run: Invocation, source: str | None, chosen: RunOptions) -> MigrationRun | None:
+    """Return the verified run that another one would only repeat, if there is one."""
+    with suppress(EdenmemError):
+        return run.service.migrations.find_same(_absolute(source), chosen)
+    return None  # opening the source reports the error
+
+
+def _absolute(source: str | None) -> str | None:
+    """Make a path independent of the working folder."""
+    if source is None or is_mongodb(source):
+        return source
+    return str(Path(source).expanduser().absolute())
+
+
 def _open(run: Invocation, source: str | None, v1_options: V1Options) -> StagedPlan:
-    if source is not None and not is_mongodb(source):
-        source = str(Path(source).expanduser().absolute())  # independent of the working folder
     try:
         with show_progress(run.out) as progress:
             return run.service.migrations.open_source(
-                source,
+                _absolute(source),
                 v1_options,
                 progress=lambda done, total: progress.step("reading", done, total),
             )
@@ -230,7 +242,7 @@ def v1(
         run.must_write("migrate v1")
     import msgspec
 
-    from edenmem.engine.migration.reports import RunOptions
+    from edenmem.engine.migration.reports import MigrationReport, RunOptions
 
     chosen = RunOptions(
         v1=_v1_options(
@@ -248,6 +260,10 @@ def v1(
     )
     if not dry_run and not run.service.setup.is_made:
         raise StoreError("the store does not exist yet", hint="create it with 'edenmem init'")
+    if not dry_run and (same := find_same(run, source, chosen)):
+        run.out.data([MigrationReport(run=same)])
+        run.out.note(f"nothing to do: nothing has changed since run {same.id} was verified")
+        return
     with interrupted_by_sigterm(), open_plan(run, source, chosen.v1) as plan:
         chosen = msgspec.structs.replace(chosen, v1=plan.options)
         known = {person.id for person in plan.agents()}

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from edenmem import __version__
 from edenmem.engine.migration.items import (
     SWITCH,
     TYPES,
@@ -20,7 +21,6 @@ from edenmem.engine.migration.items import (
     origin_of,
     text_of,
 )
-from edenmem.engine.migration.source import StagedPlan
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.host import Agent, User
@@ -29,6 +29,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.v1 import Memory, V1Item
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite.v1.queries import Found, Written
+from edenmem.store.sqlite.v1.staging import SqliteV1Stage
 
 #: The kinds of memory in a comparison.
 KINDS = (
@@ -47,13 +48,15 @@ _STEP = 500
 Steps = Callable[[int], None]
 
 
-def load_found(store: Store, plan: StagedPlan, step: Steps = lambda done: None) -> None:
-    """Load what readers of the store find of the plan's agents. Blocks.
+def load_found(
+    store: Store, stage: SqliteV1Stage, agents: Sequence[str], step: Steps = lambda done: None
+) -> None:
+    """Load what readers of the store find of agents. Blocks.
 
     Raises:
         StoreError: the database cannot be used.
     """
-    plan.stage.set_found(_find_all(store, plan.about.agents, step))
+    stage.set_found(_find_all(store, agents, step))
 
 
 def _find_all(store: Store, agents: Sequence[str], step: Steps) -> Iterator[Found]:
@@ -149,7 +152,7 @@ def read_after(entry: AuditEntry) -> Any:
 
 
 def load_written(
-    store: Store, plan: StagedPlan, run_ids: Iterable[str], unreadable: set[str]
+    store: Store, stage: SqliteV1Stage, run_ids: Iterable[str], unreadable: set[str]
 ) -> None:
     """Load what the log says that runs wrote; ``unreadable`` collects unreadable entries."""
 
@@ -159,7 +162,7 @@ def load_written(
                 if (found := _written_by(entry, run_id)) is not None:
                     yield found
 
-    plan.stage.set_written(written())
+    stage.set_written(written())
 
 
 def _written_by(entry: AuditEntry, run_id: str) -> Written | None:
@@ -217,6 +220,11 @@ def in_force(entries: Sequence[AuditEntry], run_ids: Collection[str]) -> list[Au
         return is_odd
 
     return [entry for entry in written_by(entries, run_ids) if holds(entry)]
+
+
+def state_of(fingerprint: str, stage: SqliteV1Stage) -> str:
+    """Return a hash of a source, of the memory found in a store, and of what runs wrote there."""
+    return f"{__version__} {fingerprint} {stage.hash_of_store()}"
 
 
 # -- one target ----------------------------------------------------------------------------------

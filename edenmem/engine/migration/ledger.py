@@ -6,15 +6,18 @@ import math
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime, timedelta
 
+from edenmem.engine.migration.comparison import load_found, load_written, state_of
 from edenmem.engine.migration.reports import RunOptions
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EdenmemError, StoreError
 from edenmem.models.ids import new_id
-from edenmem.models.migration import UNFINISHED, MigrationRun, RunState
+from edenmem.models.migration import UNFINISHED, MigrationRun, RunState, tell_state
 from edenmem.store.protocol.store import Store
+from edenmem.store.sqlite.v1.staging import SqliteV1Stage
+from edenmem.store.v1.source import V1Source
 
 #: A lease expires after this time without renewal.
 LEASE = timedelta(minutes=1)
@@ -86,6 +89,32 @@ def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | 
         is_same = run.source == source and run.options == options.to_ledger()
         if is_same and run.state in UNFINISHED:
             return run
+    return None
+
+
+def find_same(
+    store: Store, source: V1Source, options: RunOptions, now: datetime
+) -> MigrationRun | None:
+    """Return the verified run since which neither its source nor the store has changed.
+
+    Such a run would do the same again: it decides by the source, the store and the log only.
+
+    Raises:
+        StoreError: a database cannot be used.
+    """
+    runs, own, fingerprint = store.migrations.migration_runs(), options.to_ledger(), ""
+    for run in runs:
+        check = run.verification
+        if (run.source, run.options) != (source.location, own) or check is None:
+            continue
+        if not check.state or run.names_taken or tell_state(run, runs, now) is not RunState.DONE:
+            continue
+        fingerprint = fingerprint or source.fingerprint()
+        if fingerprint in check.state.split():
+            with closing(SqliteV1Stage()) as stage:
+                load_found(store, stage, check.agents)
+                load_written(store, stage, sorted(each.id for each in runs), set())
+                return run if check.state == state_of(fingerprint, stage) else None
     return None
 
 

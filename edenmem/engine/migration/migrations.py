@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 
 import msgspec
 
+from edenmem.engine.embeddings.backfill import Backfiller
 from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
 from edenmem.engine.migration.comparison import find_stored
 from edenmem.engine.migration.deciding import removal_of, write_of
 from edenmem.engine.migration.items import key_of
-from edenmem.engine.migration.ledger import hold_lease, resumable
+from edenmem.engine.migration.ledger import find_same, hold_lease, resumable
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import (
     MigrationReport,
@@ -42,6 +44,7 @@ from edenmem.models.memory import Consolidation
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep, tell_state
 from edenmem.models.v1 import Memory, V1Options
 from edenmem.store.protocol.store import Store, batched
+from edenmem.store.v1.source import open_source
 
 
 class Migrations:
@@ -101,6 +104,22 @@ class Migrations:
     ) -> MigrationReport:
         """Move all items and verify them; see `V1Runner.run`."""
         return await V1Runner(self._runtime, plan, options).run(progress=progress)
+
+    def find_same(self, location: str | None, options: RunOptions) -> MigrationRun | None:
+        """Return the verified run that the same call would only repeat, if there is one.
+
+        Raises:
+            EdenmemError: see `open_source`.
+        """
+        v1, settings = options.v1, self._runtime.settings.store
+        agents = tuple(dict.fromkeys(map(self._find_agent, v1.agents)))
+        options = msgspec.structs.replace(options, v1=msgspec.structs.replace(v1, agents=agents))
+        with closing(
+            open_source(location, settings, database=v1.database, files=v1.files)
+        ) as source:
+            run = find_same(self._store, source, options, self._runtime.clock())
+        embeds = options.embed and self._runtime.embedder is not None
+        return None if embeds and Backfiller(self._runtime).status().total.stale else run
 
     def interrupted(self, plan: StagedPlan, options: RunOptions) -> MigrationRun | None:
         """Return the unfinished run that the same call would resume."""

@@ -135,7 +135,7 @@ def _preview(
 ) -> None:
     """Decide on all targets, as a run would."""
     store, stage = runtime.store, plan.stage
-    load_found(store, plan, lambda done: progress(done, 0))
+    load_found(store, stage, plan.about.agents, lambda done: progress(done, 0))
     stage.set_written(())
     stage.settle_equal("")
     applier = Applier(

@@ -202,6 +202,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         incomplete: Missing parts of the source, unless they were accepted.
         unreadable: Number of unreadable log entries; these excuse no difference.
         unfinished: Whether the run has items left to move.
+        agents: The agents of the source, if the verification is complete.
+        state: Hash of what was compared, likewise.
     """
 
     run_id: str
@@ -218,6 +220,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: tuple[V1Damage, ...] = ()
     unreadable: int = 0
     unfinished: bool = False
+    agents: tuple[str, ...] = ()
+    state: str = ""
 
     @property
     def complete(self) -> bool:
@@ -235,7 +239,12 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, at: datetime) -> RunCheck:
         """Return the summary for the ledger."""
         return RunCheck(
-            outcome=self.outcome, at=at, differing=self.differing, taken_back=self.taken_back
+            outcome=self.outcome,
+            at=at,
+            differing=self.differing,
+            taken_back=self.taken_back,
+            agents=self.agents,
+            state=self.state,
         )
 
 

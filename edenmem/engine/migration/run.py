@@ -181,7 +181,11 @@ class V1Runner:
             self._verify, lambda done: progress("verifying", done, max(total, done))
         )
         at = self._clock()
-        done = {"state": RunState.DONE, "finished_at": at, "verification": check.check(at)}
+        done = {
+            "state": RunState.DONE,
+            "finished_at": at,
+            "verification": check.check(at),
+        }
         await in_thread(self._put, **done)
         return MigrationReport(
             run=msgspec.structs.replace(self._run, state=tell_state(self._run, (), self._clock())),
@@ -209,10 +213,11 @@ class V1Runner:
         """Load the state of the store, and settle what it has already."""
         run_ids = {run.id for run in self._store.migrations.migration_runs()}
         own = {self._run.id} if self._run.resumed else set()
-        load_found(self._store, self._plan, step)
-        load_written(self._store, self._plan, own, set())
-        self._plan.stage.settle_equal(self._run.id)
-        self._run = msgspec.structs.replace(self._run, done=self._plan.stage.count_settled())
+        stage = self._plan.stage
+        load_found(self._store, stage, self._plan.about.agents, step)
+        load_written(self._store, stage, own, set())
+        stage.settle_equal(self._run.id)
+        self._run = msgspec.structs.replace(self._run, done=stage.count_settled())
         return Applier(
             self._runtime,
             self._plan,

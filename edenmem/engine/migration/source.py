@@ -65,7 +65,7 @@ class PlanNote(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         location: The location, without secrets.
-        fingerprint: A text that changes with the files of the source.
+        fingerprint: A hash of all bytes of the source.
         options: The options, with the IDs of the selected agents.
         incomplete: The missing or unreadable parts of the source.
         totals: Number of documents of the selected agents, or without an owner, by collection.
@@ -115,7 +115,7 @@ def open_plan(
     """
     try:
         if not stage.note:
-            total = source.size()
+            total, fingerprint = source.size(), source.fingerprint()
             stage.add_accounts(source.accounts())
             found = (_find_agent(stage, source, name, find_agent) for name in options.agents)
             options = msgspec.structs.replace(options, agents=tuple(dict.fromkeys(found)))
@@ -123,7 +123,7 @@ def open_plan(
             stage.add(_count(source.documents(stage.canonical), progress, total))
             stage.settle(merge=options.shards == "merge")
             incomplete = (*source.damage(), *stage.damage(source.collections()))
-            _complete(stage, source, options, incomplete)
+            _complete(stage, source.location, fingerprint, options, incomplete)
     except BaseException:
         stage.close()
         raise
@@ -133,7 +133,11 @@ def open_plan(
 
 
 def _complete(
-    stage: SqliteV1Stage, source: V1Source, options: V1Options, incomplete: tuple[V1Damage, ...]
+    stage: SqliteV1Stage,
+    location: str,
+    fingerprint: str,
+    options: V1Options,
+    incomplete: tuple[V1Damage, ...],
 ) -> None:
     """Add the targets of all documents to a settled stage."""
     everything = stage.counts()
@@ -167,8 +171,8 @@ def _complete(
     counted = Counter(uses[1:])
     bad = counts.get(Outcome.BAD, 0)
     note = PlanNote(
-        location=source.location,
-        fingerprint=source.fingerprint(),
+        location=location,
+        fingerprint=fingerprint,
         options=options,
         incomplete=incomplete,
         totals=totals,
@@ -275,7 +279,7 @@ def find_person(stage: SqliteV1Stage, person_id: str, *, is_agent: bool) -> V1Ac
 def is_of(stage: SqliteV1Stage, source: V1Source, runs: Sequence[MigrationRun]) -> bool:
     """Return whether a complete stage has what an unfinished run read from a source."""
     about = msgspec.msgpack.decode(stage.note, type=PlanNote)
-    return about.fingerprint == source.fingerprint() and any(
+    return (source.is_live or about.fingerprint == source.fingerprint()) and any(
         run.source == source.location and run.state in UNFINISHED for run in runs
     )
 

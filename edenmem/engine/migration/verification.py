@@ -22,6 +22,7 @@ from edenmem.engine.migration.comparison import (
     load_written,
     read_after,
     read_memory,
+    state_of,
     written_by,
 )
 from edenmem.engine.migration.deciding import Decider, Decision
@@ -111,7 +112,7 @@ def verify(
     if run.state is RunState.ROLLED_BACK:
         raise ConflictError(f"run {run.id} was rolled back: nothing to verify")
     if not is_loaded:
-        load_found(store, plan, progress)
+        load_found(store, plan.stage, plan.about.agents, progress)
     check = _Check(store, plan, run, [] if findings is None else findings)
     check.compare(progress)
     check.finish()
@@ -147,7 +148,7 @@ class _Check:
         self._marks: dict[Scope, dict[str, tuple[datetime, _Marks]]] = {}
         self._named: list[Difference] = []
         self._differing = self._changed = self._kept = self._of_platform = 0
-        load_written(store, plan, sorted(self._run_ids), self._unreadable)
+        load_written(store, plan.stage, sorted(self._run_ids), self._unreadable)
 
     def result(self) -> Verification:
         """Return the verification."""
@@ -155,7 +156,7 @@ class _Check:
         successor = find_successor(self._run, self._runs)
         counts = self._stage.outcomes()
         about = self._plan.about
-        return Verification(
+        found = Verification(
             run_id=self._run.id,
             superseded_by=None if successor is None else successor.id,
             documents=sum(about.totals.values()),
@@ -171,6 +172,10 @@ class _Check:
             unreadable=len(self._unreadable),
             unfinished=self._run.state in UNFINISHED,
         )
+        if not found.complete:
+            return found
+        state = state_of(about.fingerprint, self._stage)
+        return msgspec.structs.replace(found, agents=about.agents, state=state)
 
     # -- item by item ------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from edenmem.store.v1 import bson_stream, damage, documents, folders, json_strea
 from edenmem.store.v1.documents import Canonical
 from edenmem.store.v1.folders import V1File
 from edenmem.store.v1.source import Found, V1Source
+
+_CHUNK = 1024 * 1024
 
 
 class FileSource(V1Source):
@@ -44,9 +47,14 @@ class FileSource(V1Source):
             self._damage.add(V1DamageKind.NO_DATA, name, collection, detail)
 
     def fingerprint(self) -> str:
-        """Return names, sizes and times of the files."""
-        stats = [(self._name(file.path), file.path.stat()) for file in self._files]
-        return " ".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
+        """Return a hash of the names and bytes of the files."""
+        found = blake2b(digest_size=16)
+        for file in self._files:
+            found.update(f"{self._name(file.path)} {file.path.stat().st_size} ".encode())
+            with file.path.open("rb") as stream:
+                while part := stream.read(_CHUNK):
+                    found.update(part)
+        return found.hexdigest()
 
     def collections(self) -> frozenset[str]:
         """Return the collections with a file; all, if a file's name gives no collection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from io import BytesIO
 from typing import Any
 
@@ -51,6 +52,8 @@ class LiveSource(V1Source):
         StoreError: the database cannot be reached.
     """
 
+    is_live = True
+
     def __init__(
         self,
         uri: str,
@@ -87,6 +90,18 @@ class LiveSource(V1Source):
                 hint="name the database: --database NAME, or mongodb://host/NAME",
             )
 
+    def fingerprint(self) -> str:
+        """Return a hash of all documents in their order."""
+        found = blake2b(digest_size=16)
+        names: list[tuple[str, Sequence[str] | None]] = [(name, None) for name in self._present]
+        if self._has_accounts:
+            names.append((self._accounts, _ACCOUNT_FIELDS))
+        for name, fields in names:
+            found.update(name.encode())
+            for batch in self._batches(name, fields):
+                found.update(batch)
+        return found.hexdigest()
+
     def collections(self) -> frozenset[str]:
         """Return the database's relevant collections."""
         return frozenset(documents.OLDER_COLLECTIONS.get(each, each) for each in self._present)
@@ -116,11 +131,13 @@ class LiveSource(V1Source):
     def _frames(
         self, name: str, fields: Sequence[str] | None = None
     ) -> Iterator[bson_stream.Frame]:
+        for batch in self._batches(name, fields):
+            yield from bson_stream.frames(BytesIO(batch))
+
+    def _batches(self, name: str, fields: Sequence[str] | None) -> Iterator[bytes]:
         projection = None if fields is None else dict.fromkeys(fields, 1)
         with translate_errors(self.location):
-            cursor = self._database[name].find_raw_batches({}, projection, batch_size=_BATCH)
-            for batch in cursor:
-                yield from bson_stream.frames(BytesIO(batch))
+            yield from self._database[name].find_raw_batches({}, projection, batch_size=_BATCH)
 
     def close(self) -> None:
         """Close the connection."""

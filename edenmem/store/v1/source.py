@@ -36,13 +36,15 @@ class V1Source(ABC):
 
     #: The location, without secrets.
     location: str
+    #: Whether it is a database, which may be in use.
+    is_live = False
 
     def __init__(self) -> None:
         self._damage = DamageTally()
 
+    @abstractmethod
     def fingerprint(self) -> str:
-        """Return a text that changes with the files; empty for a database."""
-        return ""
+        """Return a hash of all stored bytes."""
 
     def size(self) -> int:
         """Return an estimate of the number of documents; 0 if unknown."""

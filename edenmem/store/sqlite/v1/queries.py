@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -513,6 +514,15 @@ class V1Queries:
             self._db.executemany("INSERT INTO temp.written VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             self._db.execute("COMMIT")
             self._db.execute("CREATE INDEX temp.written_by_key ON written (type, key)")
+
+    def hash_of_store(self) -> str:
+        """Return a hash of the state of the store, and of what runs wrote."""
+        found = blake2b(digest_size=16)
+        for table in ("found", "written"):
+            rows = self._db.execute(f"SELECT * FROM temp.{table} ORDER BY rowid")
+            while page := rows.fetchmany(_PAGE):
+                found.update(msgspec.msgpack.encode(page))
+        return found.hexdigest()
 
     def settle_equal(self, run_id: str) -> None:
         """Set the outcome of targets that the store has: moved by this run, or already there."""
