@@ -38,7 +38,7 @@ ROOMS = {
     "engine/edits": ("engine/editing", "engine/undoing", "engine/test_user_merging.py"),
     "engine/embeddings": ("engine/backfilling", "engine/choosing", "engine/switching"),
     "engine/erasure": ("engine/forgetting", "store/contract/test_forgetting.py"),
-    "engine/evaluation": ("engine/evaluation",),
+    "engine/evaluation.py": ("engine/evaluation",),
     "engine/exchange": ("engine/exchange", "engine/importing"),
     "engine/formation": ("engine/formation", "engine/policies"),
     "engine/history": ("engine/undoing", "engine/editing"),

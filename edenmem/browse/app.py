@@ -16,8 +16,7 @@ from textual.widgets import Footer, Input, OptionList, Static, Tab, Tabs
 
 from edenmem.browse import memory, words
 from edenmem.browse.memory import LISTS, LabeledScope
-from edenmem.browse.rows import Rows, guard
-from edenmem.browse.screens import ContextScreen, Question, Reader, TextEditor
+from edenmem.browse.widgets import ContextScreen, Question, Reader, Rows, TextEditor, guard
 from edenmem.browse.words import TextVersion
 from edenmem.engine.edits.editor import Editor
 from edenmem.engine.edits.reviewer import Reviewer

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from textual.content import Content
 
 from edenmem.browse import words
-from edenmem.browse.rows import Row
-from edenmem.browse.screens import Draft
+from edenmem.browse.widgets import Draft, Row
 from edenmem.engine.edits.editor import Editor
 from edenmem.engine.edits.reviewer import Reviewer
 from edenmem.engine.history.descriptions import (

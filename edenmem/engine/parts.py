@@ -154,8 +154,7 @@ class Evaluations:
     """Evaluate search."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.evaluation.evaluator import Evaluator
-        from edenmem.engine.evaluation.queries import read_queries
+        from edenmem.engine.evaluation import Evaluator, read_queries
 
         self.read = partial(read_queries, runtime.store)
         self.evaluate = Evaluator(runtime).evaluate

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from edenmem import AgentMemory, Fact, SyncAgentMemory
 from edenmem.integrations import REFUSALS, requires
-from edenmem.integrations.items import Items
+from edenmem.integrations.common import Items
 
 with requires("anthropic"):
     from anthropic.lib.tools import ToolError

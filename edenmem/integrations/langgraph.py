@@ -10,7 +10,7 @@ from typing import Any
 
 from edenmem import Fact, MemoryService, NotFoundError, SyncMemoryService, UsageError
 from edenmem.integrations import requires
-from edenmem.integrations.items import Items, names_of, path_of
+from edenmem.integrations.common import Items, names_of, path_of
 
 with requires("langgraph"):
     from langgraph.store import base

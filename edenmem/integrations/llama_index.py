@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from edenmem import Message, SyncMemoryService
 from edenmem.integrations import for_prompt, requires
-from edenmem.integrations.conversation import Conversation
+from edenmem.integrations.common import Conversation
 
 with requires("llama-index-core"):
     from llama_index.core.bridge.pydantic import PrivateAttr

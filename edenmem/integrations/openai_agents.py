@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from edenmem import MemoryService, Message
-from edenmem.integrations.conversation import Conversation
+from edenmem.integrations.common import Conversation
 
 if TYPE_CHECKING:
     from agents import SessionSettings, TResponseInputItem

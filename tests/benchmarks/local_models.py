@@ -20,8 +20,7 @@ import numpy as np
 
 from edenmem.embed.local import LocalEmbedder
 from edenmem.embed.protocol import Embedder
-from edenmem.engine.evaluation.evaluator import Evaluator
-from edenmem.engine.evaluation.queries import LabeledQuery, read_queries
+from edenmem.engine.evaluation import Evaluator, LabeledQuery, read_queries
 from edenmem.engine.factory import open_embedder
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from edenmem.store.sqlite import SqliteStore

@@ -26,14 +26,16 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from edenmem.engine.evaluation.evaluator import (
+from edenmem.engine.evaluation import (
     CUTOFF,
     Evaluation,
     Evaluator,
+    LabeledQuery,
+    LabeledSet,
     RecipeScore,
     ranking,
+    read_queries,
 )
-from edenmem.engine.evaluation.queries import LabeledQuery, LabeledSet, read_queries
 from edenmem.engine.factory import open_embedder, open_reranker
 from edenmem.search.metrics import ndcg
 from edenmem.search.recipes import RECIPES, recipe

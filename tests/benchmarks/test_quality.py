@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.evaluation.queries import read_queries
+from edenmem.engine.evaluation import read_queries
 from edenmem.models.scope import ScopeKind
 from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol.store import Store

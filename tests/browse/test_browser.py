@@ -14,8 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static, Tabs, TextArea
 
 from edenmem.browse.app import Browser
-from edenmem.browse.rows import PAGE, Rows
-from edenmem.browse.screens import ContextScreen, Question, Reader, TextEditor
+from edenmem.browse.widgets import PAGE, ContextScreen, Question, Reader, Rows, TextEditor
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreUnreachable
 from edenmem.models.changes import HoldItem

@@ -20,8 +20,10 @@ from edenmem.models.v1 import (
     V1_COLLECTIONS,
     Outcome,
     V1Item,
+    V1Memory,
+    V1Read,
+    V1UserText,
 )
-from edenmem.models.v1_documents import V1Memory, V1Read, V1UserText
 from edenmem.store.v1 import documents
 from edenmem.text import clean
 from tests.support.v1_files import Database, count, write_dump, write_ejson

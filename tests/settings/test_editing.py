@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from edenmem.errors import ConfigError
-from edenmem.settings.editing import edit_setting
-from edenmem.settings.load import load_settings
+from edenmem.settings.load import edit_setting, load_settings
 
 WRITTEN = """# ours
 [search]  # how we search

@@ -22,7 +22,7 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import counts, describe_former, facts_changed, token_count
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column, format_cost
 from edenmem.errors import ConflictError, ExitCode, UsageError

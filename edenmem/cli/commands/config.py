@@ -92,7 +92,7 @@ def set_(
     edenmem config set search.top_k --unset
     edenmem config set llm.api_key - < key.txt
     """
-    from edenmem.settings.editing import edit_setting
+    from edenmem.settings.load import edit_setting
 
     run = invocation(ctx)
     if unset and value is not None:

@@ -11,8 +11,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.output import OutputFormat
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import OutputFormat, show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.doctor.report import (

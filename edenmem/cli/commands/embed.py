@@ -14,7 +14,7 @@ from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.terminal.data import plan_data, to_data
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.tables import Column, format_cost
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.embeddings import WAY_ON, SwitchPhase, VectorSwitch

@@ -14,7 +14,7 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.errors import line_location
 
 if TYPE_CHECKING:
-    from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
+    from edenmem.engine.evaluation import Evaluation, RecipeScore
 
 
 def eval(

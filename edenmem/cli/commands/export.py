@@ -14,8 +14,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error, print_errors
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import count_noun
-from edenmem.cli.terminal.output import OutputFormat
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import OutputFormat, show_progress
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.engine.exchange.kinds import System
 from edenmem.errors import UsageError

@@ -21,7 +21,7 @@ from edenmem.cli.app.views import (
 )
 from edenmem.cli.commands.cold import run_once
 from edenmem.cli.terminal.editing import read_text_option, show_diff
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.prompts import Missing, ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.reports import ConsolidationReport, FormationReport

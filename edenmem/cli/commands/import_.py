@@ -22,7 +22,7 @@ from edenmem.cli.app.views import note_undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.files import file_name, name_file
-from edenmem.cli.terminal.progress import Progress, show_progress
+from edenmem.cli.terminal.output import Progress, show_progress
 from edenmem.cli.terminal.prompts import Missing, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.exchange.kinds import FileKind

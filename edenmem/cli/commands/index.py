@@ -12,8 +12,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
-from edenmem.cli.terminal.output import OutputFormat
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import OutputFormat, show_progress
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
 from edenmem.models.indexes import INDEX_STEP, IndexState

@@ -21,7 +21,7 @@ from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.commands import migrate_views as views
 from edenmem.cli.commands.undo import undo_run
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.prompts import ask_choice, person_is_there
 from edenmem.errors import AmbiguousInput, EdenmemError, NotFoundError, StoreError
 from edenmem.settings.paths import format_path, is_mongodb

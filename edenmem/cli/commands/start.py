@@ -14,7 +14,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.commands.index import summarize_steps
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.prompts import ask_text, person_is_there
 from edenmem.engine.factory import store_uri
 from edenmem.errors import (

@@ -13,7 +13,7 @@ from edenmem.cli.app.invocation import Invocation, end_if, invocation
 from edenmem.cli.app.views import counts, key_of, note_told
 from edenmem.cli.commands.log import show_change, where
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.engine.history.descriptions import action_words
 from edenmem.engine.history.undo import UndoOutcome, UndoStep

@@ -18,16 +18,20 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
     SHARDS,
+    Note,
     Outcome,
     V1EarlierText,
     V1Item,
     V1ItemKind,
+    V1Memory,
     V1Options,
     V1Problem,
     V1Ref,
+    V1Shard,
+    V1StagedDocument,
+    V1UserText,
 )
 from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.models.v1_documents import Note, V1Memory, V1Shard, V1StagedDocument, V1UserText
 from edenmem.store.sqlite.v1.staging import SqliteV1Stage
 from edenmem.text import clean, one_line, word_count
 

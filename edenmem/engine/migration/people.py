@@ -9,8 +9,7 @@ from edenmem.engine.migration.source import StagedPlan, join_names
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.changes import AddAgent, AddUser, Change, ChangeSet
 from edenmem.models.host import Agent, User
-from edenmem.models.v1 import V1Problem, V1ProblemKind
-from edenmem.models.v1_documents import V1Account
+from edenmem.models.v1 import V1Account, V1Problem, V1ProblemKind
 from edenmem.store.protocol.store import Store, batched
 
 _BATCH = 500

@@ -30,14 +30,15 @@ from edenmem.models.migration import UNFINISHED, MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
     Outcome,
+    V1Account,
     V1Damage,
     V1Item,
     V1Options,
     V1Problem,
     V1ProblemKind,
+    V1Read,
     V1Ref,
 )
-from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.store.sqlite.v1.staging import SqliteV1Stage, TargetRow
 from edenmem.store.v1.source import V1Source
 

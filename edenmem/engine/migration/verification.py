@@ -53,8 +53,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.migration import UNFINISHED, MigrationRun, RunState, find_successor
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.v1 import Memory, Outcome, V1Item
-from edenmem.models.v1_documents import V1Account
+from edenmem.models.v1 import Memory, Outcome, V1Account, V1Item
 from edenmem.store.protocol.store import Store, batched
 
 #: Number of accounts compared together.

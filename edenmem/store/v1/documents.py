@@ -10,16 +10,19 @@ from typing import Any
 from bson import json_util
 
 from edenmem.models.ids import is_id
-from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS, V1DamageKind
-from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.models.v1_documents import (
+from edenmem.models.v1 import (
+    MEMORIES,
+    SHARDS,
+    USER_TEXTS,
     V1Account,
+    V1DamageKind,
     V1Document,
     V1Memory,
     V1Read,
     V1Shard,
     V1UserText,
 )
+from edenmem.models.v1 import V1ProblemKind as Kind
 from edenmem.store.v1 import values
 from edenmem.store.v1.values import Notes
 

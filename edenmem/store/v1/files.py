@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edenmem.errors import InputError, NotFoundError
-from edenmem.models.v1 import V1_COLLECTIONS, V1DamageKind
-from edenmem.models.v1_documents import V1Account, V1Read
+from edenmem.models.v1 import V1_COLLECTIONS, V1Account, V1DamageKind, V1Read
 from edenmem.settings.paths import format_path
 from edenmem.store.v1 import bson_stream, damage, documents, folders, json_stream
 from edenmem.store.v1.documents import Canonical

@@ -11,8 +11,7 @@ from pymongo import MongoClient
 from pymongo import errors as driver
 
 from edenmem.errors import InputError
-from edenmem.models.v1 import V1_COLLECTIONS
-from edenmem.models.v1_documents import V1Account, V1Read
+from edenmem.models.v1 import V1_COLLECTIONS, V1Account, V1Read
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core.collection import bad_uri, location_of, translate_errors
 from edenmem.store.mongo.core.connection import DEFAULT_DATABASE

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from edenmem.errors import UsageError
-from edenmem.models.v1 import MEMORIES, V1Damage, V1DamageKind, V1ProblemKind
-from edenmem.models.v1_documents import V1Account, V1Read
+from edenmem.models.v1 import MEMORIES, V1Account, V1Damage, V1DamageKind, V1ProblemKind, V1Read
 from edenmem.settings.paths import is_mongodb, parse_path
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.v1 import documents

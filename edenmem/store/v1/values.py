@@ -13,8 +13,8 @@ from typing import Any
 from bson import Decimal128, ObjectId, Timestamp
 
 from edenmem.models.ids import as_utc, is_id
+from edenmem.models.v1 import Note
 from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.models.v1_documents import Note
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from edenmem.engine.evaluation.evaluator import Evaluator
-from edenmem.engine.evaluation.queries import read_queries
+from edenmem.engine.evaluation import Evaluator, read_queries
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import EmbeddingModelMismatch, UsageError
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank

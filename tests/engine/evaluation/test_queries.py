@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.engine.evaluation.queries import read_queries
+from edenmem.engine.evaluation import read_queries
 from edenmem.errors import InputError
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope

@@ -17,12 +17,12 @@ from edenmem.models.v1 import (
     SHARDS,
     USER_TEXTS,
     Outcome,
+    V1Account,
     V1EarlierText,
     V1Item,
     V1Options,
     V1Ref,
 )
-from edenmem.models.v1_documents import V1Account
 from edenmem.store.sqlite.v1.staging import SqliteV1Stage
 from tests.support.builders import ago, make_fact, make_policy, make_reflection
 

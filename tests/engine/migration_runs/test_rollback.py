@@ -33,8 +33,7 @@ from edenmem.models.migration import MigrationRun, RunState, tell_state
 from edenmem.models.records import AuditEntry
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import V1Options
-from edenmem.models.v1_documents import V1Account
+from edenmem.models.v1 import V1Account, V1Options
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import BOTH, Migrate, migrator, roll_back

@@ -32,8 +32,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.migration import MigrationRun, RunState, tell_state
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import SHARDS, Outcome
-from edenmem.models.v1_documents import V1Account
+from edenmem.models.v1 import SHARDS, Outcome, V1Account
 from edenmem.settings.paths import stage_folder
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed

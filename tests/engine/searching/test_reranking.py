@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.evaluation.evaluator import Evaluator
-from edenmem.engine.evaluation.queries import LabeledQuery
+from edenmem.engine.evaluation import Evaluator, LabeledQuery
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.search.searcher import Searcher
 from edenmem.engine.search.why_not import MissExplainer

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.models.v1_documents import V1Account, V1Memory, V1Read, V1UserText
+from edenmem.models.v1 import V1Account, V1Memory, V1Read, V1UserText
 from edenmem.store.sqlite.v1.staging import SqliteV1Stage
 
 pytestmark = pytest.mark.slow

@@ -13,9 +13,8 @@ import pytest
 from bson import DBRef, Decimal128, Int64, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
 
-from edenmem.models.v1 import V1DamageKind
+from edenmem.models.v1 import V1Account, V1DamageKind, V1Memory, V1Shard, V1UserText
 from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.models.v1_documents import V1Account, V1Memory, V1Shard, V1UserText
 from edenmem.store.v1 import documents, json_stream, values
 
 DOCS = Path(documents.__file__).parents[2] / "docs" / "migration.md"

@@ -18,11 +18,14 @@ from edenmem.models.v1 import (
     SHARDS,
     USER_TEXTS,
     V1_COLLECTIONS,
+    Note,
+    V1Account,
     V1Damage,
+    V1Document,
     V1Item,
     V1Ref,
+    V1StagedDocument,
 )
-from edenmem.models.v1_documents import Note, V1Account, V1Document, V1StagedDocument
 from edenmem.store.v1.damage import no_collection, repeated_ids
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -23,8 +23,8 @@ import msgspec
 from edenmem.errors import StoreError
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import content_hash
-from edenmem.models.v1 import SHARDS
-from edenmem.models.v1_documents import (
+from edenmem.models.v1 import (
+    SHARDS,
     V1Account,
     V1Document,
     V1Memory,

@@ -1,4 +1,0 @@
-"""Evaluation of search on labeled queries.
-
-May import: runtime, scopes, search, sessions.
-"""
