@@ -12,9 +12,9 @@ import msgspec
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.ids import as_utc
-from edenmem.models.memory import Fact, HeldCount
+from edenmem.models.memory import HeldCount
 from edenmem.models.scope import Scope
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
+from edenmem.models.statistics import FactUse, FormedOnDay, KindCount, UsageOnDay
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 from edenmem.text import word_count
@@ -57,9 +57,7 @@ class MemoryStatistics(msgspec.Struct, frozen=True, kw_only=True):
     texts: tuple[TextSize, ...]
     text_count: int
     over_limit: int
-    buffers: tuple[BufferAge, ...]
     use: FactUse
-    most_retrieved: tuple[Fact, ...]
     days: tuple[UsageOnDay, ...]
     rejected: dict[str, int] = {}
     held: HeldCount = HeldCount()
@@ -82,7 +80,7 @@ def gather(
         since: The beginning of growth (from the Monday of that week) and cost.
         now: The end of the period.
         agent_id: Only this agent's memory.
-        top: Number of listed texts, buffers and facts.
+        top: Number of listed texts.
     """
     first = _monday(as_utc(since).date())
     begin = as_utc(datetime(first.year, first.month, first.day, tzinfo=as_utc(now).tzinfo))
@@ -97,9 +95,7 @@ def gather(
         texts=tuple(heapq.nlargest(top, texts, key=_fill)),
         text_count=len(texts),
         over_limit=sum(text.words > text.word_limit for text in texts),
-        buffers=tuple(store.statistics.buffer_ages(agent_id=agent_id, limit=top)),
         use=counts.use,
-        most_retrieved=tuple(store.statistics.most_retrieved(agent_id=agent_id, limit=top)),
         days=tuple(store.usage.usage_by_day(agent_id=agent_id, since=since)),
         rejected=_by_rule(store.statistics.count_rejections(agent_id=agent_id, since=since)),
         held=store.memory.count_held(agent_id=agent_id),

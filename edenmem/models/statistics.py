@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 
 import msgspec
 
 from edenmem.models.formation import UsageTotal
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import ScopeKind
 
 _SUMS = tuple(name for name in UsageTotal.__struct_fields__ if name != "model")
 
@@ -46,14 +45,6 @@ class KindCount(msgspec.Struct, frozen=True, kw_only=True):
     facts: int = 0
     reflections: int = 0
     pending: int = 0
-
-
-class BufferAge(msgspec.Struct, frozen=True, kw_only=True):
-    """Number and oldest time of a scope's pending reflections."""
-
-    scope: Scope
-    pending: int
-    oldest_at: datetime
 
 
 class FactUse(msgspec.Struct, frozen=True, kw_only=True):

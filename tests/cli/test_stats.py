@@ -12,7 +12,6 @@ SECTIONS = (
     "Memory by scope type",
     "Use of facts",
     "Longest texts",
-    "Oldest pending reflections",
 )
 
 
@@ -31,7 +30,6 @@ def test_it_is_data_too(inside: Inside) -> None:
     assert len(data["weeks"]) in (8, 9)
     assert {kind["kind"]: kind["facts"] for kind in data["kinds"]}["user"] == 3
     assert data["use"]["facts"] == 5
-    assert len(data["buffers"]) == 2
     assert data["texts"][0]["word_limit"] == 300
 
 

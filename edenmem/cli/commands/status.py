@@ -23,8 +23,7 @@ from edenmem.text import many
 if TYPE_CHECKING:
     from edenmem.engine.cold.sessions import SharingReport
     from edenmem.engine.statistics import MemoryStatistics, TextSize, WeekCount
-    from edenmem.models.memory import Fact
-    from edenmem.models.statistics import BufferAge, KindCount, UsageOnDay
+    from edenmem.models.statistics import KindCount, UsageOnDay
 
 
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
@@ -176,11 +175,11 @@ def stats(
             metavar="N",
             min=1,
             max=100,
-            help="Maximum number of texts, buffers and facts in each table.",
+            help="Maximum number of texts.",
         ),
     ] = 5,
 ) -> None:
-    """Show growth, sizes, buffers, use of facts, tokens and cost.
+    """Show growth, sizes, use of facts, tokens and cost.
 
     \b
     edenmem stats
@@ -227,17 +226,11 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
             ("held for review", describe_held(statistics.held)),
         ]
     )
-    if statistics.most_retrieved:
-        out.line()
-        out.listing(statistics.most_retrieved, _RETRIEVED)
     if statistics.texts:
         out.section("Longest texts")
         if statistics.over_limit:
             out.note(f"{many(statistics.over_limit, 'text')} over the limit")
         out.listing(statistics.texts, _TEXTS)
-    if statistics.buffers:
-        out.section("Oldest pending reflections")
-        out.listing(statistics.buffers, _BUFFERS)
     if statistics.rejected:
         out.section("Rejected items of models")
         out.listing(list(statistics.rejected.items()), _REJECTED)
@@ -275,14 +268,6 @@ _DAYS: list[Column[UsageOnDay]] = [
 ]
 
 
-_RETRIEVED: list[Column[Fact]] = [
-    Column("fact", lambda f: f.id, "id"),
-    Column("retrievals", lambda f: f.access_count, "number"),
-    Column("last", lambda f: f.last_accessed_at, "time"),
-    Column("scope", lambda f: f.home, "name", "full"),
-    Column("content", lambda f: f.content, "text"),
-]
-
 _TEXTS: list[Column[TextSize]] = [
     Column("agent", lambda t: t.scope.agent_id, "name", "account"),
     Column("kind", lambda t: t.scope.kind),
@@ -292,12 +277,4 @@ _TEXTS: list[Column[TextSize]] = [
     Column("full", lambda t: f"{t.words / max(t.word_limit, 1):.0%}", "number"),
     Column("version", lambda t: t.version, "number"),
     Column("written", lambda t: t.last_consolidated_at, "time"),
-]
-
-_BUFFERS: list[Column[BufferAge]] = [
-    Column("agent", lambda b: b.scope.agent_id, "name", "account"),
-    Column("kind", lambda b: b.scope.kind),
-    Column("owner", lambda b: b.scope, "name", "owner"),
-    Column("pending", lambda b: b.pending, "number"),
-    Column("oldest", lambda b: b.oldest_at, "time"),
 ]

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection
 from edenmem.models.integrity import Finding, PresenceKind
-from edenmem.models.memory import Fact
 from edenmem.models.records import AuditEntry
-from edenmem.models.statistics import BufferAge, MemoryCounts
+from edenmem.models.statistics import MemoryCounts
 
 ALL = Selection()
 
@@ -82,16 +81,10 @@ class Statistics(Protocol):
         message, else by its formation. Kinds are all five kinds of scope, in their order.
         """
 
-    def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
-        """Return the scopes with the oldest pending reflections, oldest first."""
-
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Mapping[str, int]:
         """Count rejected items by `Decision.rule`, of formations begun at or after ``since``."""
-
-    def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
-        """Return the facts with the most accesses, then by ID; facts without any are left out."""
 
     def miscounts(self) -> Iterator[Finding]:
         """Yield stored counters that differ from what they count."""

@@ -10,7 +10,7 @@ from edenmem.models.changes import WriteConsolidation
 from edenmem.models.formation import CallUsage, Decision, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
+from edenmem.models.statistics import FactUse, FormedOnDay, KindCount, UsageOnDay
 from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     change_set,
@@ -34,9 +34,7 @@ def test_a_new_store_has_nothing_to_count(store: Store) -> None:
     assert list(store.statistics.counts().days) == []
     assert list(store.usage.usage_by_day()) == []
     assert list(store.statistics.counts().kinds) == [KindCount(kind=kind) for kind in ScopeKind]
-    assert list(store.statistics.buffer_ages(limit=5)) == []
     assert store.statistics.counts().use == FactUse()
-    assert list(store.statistics.most_retrieved(limit=5)) == []
 
 
 def test_formed_memory_is_counted_by_utc_day(store: Store) -> None:
@@ -84,20 +82,6 @@ def test_kinds_of_scopes_are_counted(store: Store) -> None:
     assert everybody[ScopeKind.AGENT].reflections == 1
 
 
-def test_the_oldest_buffer_comes_first(store: Store) -> None:
-    session = Scope.session(EVE, new_id())
-    add_reflection(store, ANNAS, content="Late.", formed_at=TUESDAY)
-    add_reflection(store, session, content="Early.", formed_at=MONDAY)
-    add_reflection(store, session, content="Later.", formed_at=TUESDAY)
-    add_reflection(store, ADAMS, formed_at=MONDAY - timedelta(days=1))
-    waiting = [
-        BufferAge(scope=session, pending=2, oldest_at=MONDAY),
-        BufferAge(scope=ANNAS, pending=1, oldest_at=TUESDAY),
-    ]
-    assert list(store.statistics.buffer_ages(agent_id=EVE, limit=5)) == waiting
-    assert [age.scope for age in store.statistics.buffer_ages(limit=2)] == [ADAMS, session]
-
-
 def test_how_facts_are_used(store: Store) -> None:
     often = add_fact(store, ANNAS, "Anna rows.", unconfirmed="has no quote")
     add_fact(store, BRUNOS, "Anna rows.")  # shared by both
@@ -112,11 +96,6 @@ def test_how_facts_are_used(store: Store) -> None:
     assert store.statistics.counts().use == FactUse(
         facts=4, never=2, accesses=4, repeated=2, unconfirmed=1
     )
-    assert [fact.id for fact in store.statistics.most_retrieved(limit=5)] == [often.id, once.id]
-    assert [fact.id for fact in store.statistics.most_retrieved(agent_id=EVE, limit=1)] == [
-        often.id
-    ]
-    assert list(store.statistics.most_retrieved(agent_id=ADAM, limit=1)) == []
 
 
 def test_model_costs_are_counted_by_day_and_model(store: Store) -> None:

@@ -4,23 +4,18 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from edenmem.models.ids import as_utc
 from edenmem.models.integrity import Finding
-from edenmem.models.memory import Fact
 from edenmem.models.scope import ScopeKind
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, MemoryCounts
-from edenmem.store.mongo.core import codec
+from edenmem.models.statistics import FactUse, FormedOnDay, KindCount, MemoryCounts
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import EPOCH, EVERYTHING, Filter, count_or_zero, object_id
 from edenmem.store.mongo.formations.usage import day_of
-from edenmem.store.mongo.memory.memory import OWNER, scope_of
 
 _ACCESSES = count_or_zero("$access_count")
 #: Sums over facts.
@@ -81,16 +76,6 @@ class MongoStatistics:
             use=FactUse(repeated=repeated, **{name: use[name] for name in ("facts", *_USE)}),
         )
 
-    def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
-        owners = {"_id": OWNER, "pending": {"$sum": 1}, "oldest": {"$min": "$formed_at"}}
-        match = {**_of_agent(agent_id), "absorbed": False}
-        found = (
-            BufferAge(scope=scope, pending=int(row["pending"]), oldest_at=as_utc(row["oldest"]))
-            for row in self._db.reflections.aggregate([{"$match": match}, {"$group": owners}])
-            if (scope := scope_of(row["_id"])) and isinstance(row["oldest"], datetime)
-        )
-        return heapq.nsmallest(limit, found, key=lambda age: (age.oldest_at, age.scope))
-
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Mapping[str, int]:
@@ -105,13 +90,6 @@ class MongoStatistics:
         ]
         found = self._db.formations.aggregate(pipeline)
         return dict(sorted((str(row["_id"] or ""), int(row["count"])) for row in found))
-
-    def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
-        retrieved = {**_of_agent(agent_id), "access_count": {"$gt": 0}}
-        order = [("access_count", -1), ("_id", 1)]
-        found = self._db.facts.find(retrieved, codec.NO_VECTOR, sort=order, limit=limit)
-        facts = codec.read_owned(codec.fact_from, found)
-        return sorted(facts, key=lambda fact: (-fact.access_count, fact.id))
 
     def miscounts(self) -> Iterator[Finding]:
         """See `Statistics.miscounts`; there are no stored counters."""

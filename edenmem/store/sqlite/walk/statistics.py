@@ -11,11 +11,10 @@ from typing import Any
 
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.integrity import Finding
-from edenmem.models.memory import Fact
 from edenmem.models.scope import ScopeKind
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, MemoryCounts
+from edenmem.models.statistics import FactUse, FormedOnDay, KindCount, MemoryCounts
 from edenmem.store.sqlite.core import codec
-from edenmem.store.sqlite.core.codec import EVER, day_of, time, to_ms
+from edenmem.store.sqlite.core.codec import EVER, day_of, to_ms
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.walk.sources import SOURCES
 from edenmem.text import word_count
@@ -81,21 +80,6 @@ class Statistics(Part):
             ),
         )
 
-    def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
-        rows, values = _rows_of(RecordKind.REFLECTION, agent_id, "r.absorbed = 0")
-        found = self._fetch(
-            "SELECT s.kind, s.agent_id, s.owner, count(*), min(r.formed_at) AS oldest"
-            f" {rows} GROUP BY r.scope_id"
-            " ORDER BY oldest, s.agent_id, s.kind, s.owner LIMIT ?",
-            (*values, limit),
-        )
-        return [
-            BufferAge(
-                scope=codec.scope_of(kind, agent, owner), pending=pending, oldest_at=time(oldest)
-            )
-            for kind, agent, owner, pending, oldest in found
-        ]
-
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Mapping[str, int]:
@@ -108,15 +92,6 @@ class Statistics(Part):
                 (agent_id, EVER if since is None else to_ms(since)),
             )
         )
-
-    def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
-        where = SOURCES[RecordKind.FACT].narrow(_of_agent(agent_id))
-        rows = self._fetch(
-            f"{codec.FACT} WHERE {where.text} AND f.access_count > 0"
-            " ORDER BY f.access_count DESC, f.id LIMIT ?",
-            (*where.values, limit),
-        )
-        return [codec.fact_from(row) for row in rows]
 
     def miscounts(self) -> Iterator[Finding]:
         counted = ", ".join(f"{kept}, ({count})" for kept, count in _COUNTED.items())
