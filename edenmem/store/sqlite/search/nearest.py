@@ -134,7 +134,7 @@ def _add_vectors(scorer: ExactScores, block: Block, old: Block | None) -> Block:
     if vectors is None:
         return block
     with np.errstate(divide="ignore"):
-        inverse = 1 / _lengths(vectors)
+        inverse = 1 / _lengths(vectors.astype(np.float64))
     if not np.all((inverse > 1 / _LONGEST) & (inverse < _LONGEST)):
         return block
     if old is not None and old.vectors is not None:
@@ -272,7 +272,10 @@ def _hits(words: Words, plane: Words) -> npt.NDArray[np.uint16]:
 
 
 def _products(matrix: npt.NDArray[Any], queries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the products of each vector (row) with each query (column)."""
+    """Return the products of each vector (row) with each query (column), of one type.
+
+    Converting a part of a matrix in each product takes longer than all products.
+    """
     if len(queries) > _FEW:
         products: npt.NDArray[Any] = matrix @ queries.T
         return products
@@ -280,8 +283,8 @@ def _products(matrix: npt.NDArray[Any], queries: npt.NDArray[Any]) -> npt.NDArra
     return np.stack([np.vecdot(matrix, query) for query in queries], axis=1)
 
 
-def _lengths(matrix: Scores) -> Exact:
-    lengths: Exact = np.sqrt(np.vecdot(matrix, matrix, dtype=np.float64))
+def _lengths(matrix: Exact) -> Exact:
+    lengths: Exact = np.sqrt(np.vecdot(matrix, matrix))
     return lengths
 
 
@@ -359,7 +362,7 @@ class ExactScores:
         scores = [np.zeros((0, len(queries)))]
         for rows in self._vectors(facts):
             numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
-            matrix = self._rows([row[1] for row in rows])
+            matrix = self._rows([row[1] for row in rows]).astype(np.float64)
             scores.append(_scores(_products(matrix, queries) / _lengths(matrix)[:, None]))
         return np.concatenate(numbers), np.concatenate(scores)
 
@@ -455,7 +458,8 @@ class Nearest:
         for kept, inverse in self._kept:
             part = wanted[start : start + len(kept)]
             start += len(kept)
-            cosines.append(_products(kept[part], queries) * inverse[part, None])
+            vectors = kept[part].astype(np.float64)
+            cosines.append(_products(vectors, queries) * inverse[part, None])
         return self._facts[wanted], _scores(np.concatenate(cosines))
 
     def _likely(self, queries: Exact, limit: int, floor: float) -> tuple[Numbers, Exact]:
