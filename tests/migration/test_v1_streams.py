@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edenmem.errors import InputError
 from edenmem.models.v1 import Outcome
-from edenmem.store.v1 import bson_stream, json_stream
+from edenmem.store.v1 import streams
 from tests.support.v1_files import write_dump
 from tests.support.v1_plans import items_of
 from tests.support.v1_world import memory, oid
@@ -25,12 +25,12 @@ def _episodes(count: int) -> list[bytes]:
 def _read(raw: bytes) -> tuple[list[str], str, str]:
     """IDs of the documents, and place and problem of the damage at which reading ended."""
     good, place, problem = [], "", ""
-    for frame in bson_stream.frames(BytesIO(raw)):
+    for frame in streams.frames(BytesIO(raw)):
         assert not place
         if frame.damage is not None:
             place, problem = frame.damage.place, frame.damage.problem
         else:
-            good.append(str(bson_stream.decode(frame.raw)[0]["_id"]))
+            good.append(str(streams.decode(frame.raw)[0]["_id"]))
     return good, place, problem
 
 
@@ -51,7 +51,7 @@ class TestBson:
         """A wrong byte inside one, and one that is longer than MongoDB allows."""
         first, second, third = _episodes(3)
         wrong = second.replace(b"\x02content\x00", b"\x99content\x00")
-        huge = bson.encode(memory(7, "episode", "x" * (bson_stream.MAX_BYTES + 1)))
+        huge = bson.encode(memory(7, "episode", "x" * (streams.MAX_BYTES + 1)))
         write_dump(tmp_path, {"memory_sessions": [first, wrong, huge, third]})
         items = items_of(tmp_path)
         bad = [item for item in items if item.outcome is Outcome.BAD]
@@ -76,16 +76,16 @@ class TestBson:
         """Every byte is read, or the damage is named."""
         raw = b"".join(_episodes(kept))
         raw = raw[:place] + noise + raw[place:]
-        frames = list(bson_stream.frames(BytesIO(raw)))
+        frames = list(streams.frames(BytesIO(raw)))
         read = sum(len(frame.raw) for frame in frames)
         assert read == len(raw) or frames[-1].damage is not None
         assert b"".join(frame.raw for frame in frames) == raw[:read]
 
 
 class TestJson:
-    def _read(self, text: str | bytes) -> list[json_stream.Value]:
+    def _read(self, text: str | bytes) -> list[streams.Value]:
         raw = text.encode() if isinstance(text, str) else text
-        return list(json_stream.documents(BytesIO(raw)))
+        return list(streams.documents(BytesIO(raw)))
 
     @pytest.mark.parametrize(
         "text",

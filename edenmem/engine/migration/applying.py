@@ -119,7 +119,7 @@ class Applier:
     def _find_absorbed(self, item: V1Item) -> list[Reflection]:
         """Return the migrated reflections that are pending here, unedited, and not in v1."""
         assert item.scope is not None
-        strays = self._stage.strays(item.scope.key) if self._states.run_ids else []
+        strays = self._stage.column("strays", item.scope.key) if self._states.run_ids else []
         if not strays:
             return []
         found = self._store.memory.reflections_by_ids(strays)
@@ -197,15 +197,15 @@ class Applier:
         sources = read_sources(reason)
         if isinstance(memory, Consolidation | Policy):
             kind = "policy" if isinstance(memory, Policy) else "consolidation"
-            return any(stage.has_origin(kind, *source) for source in sources)
-        if not any(stage.is_used(*source) for source in sources):
+            return any(stage.has("origin", *source, kind) for source in sources)
+        if not any(stage.has("used", *source) for source in sources):
             return False
         if not isinstance(memory, Reflection):
             return True
         # A reflection that only left its list was absorbed, unless its scope is gone as well.
         if (own := stage_key(scope)) is not None:
-            return not stage.has_scope(scope.agent_id, own)
-        return not stage.has_target("policy", scope.key)
+            return not stage.has("scope", scope.agent_id, own)
+        return not stage.has("target", "policy", scope.key)
 
 
 def _judge(decision: Decision, results: dict[str, ChangeResult]) -> Decision:

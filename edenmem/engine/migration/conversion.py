@@ -140,7 +140,7 @@ class ItemBuilder:
             ScopeKind.AGENT: options.agent_words,
         }
         self._use = use
-        self._has_users = stage.has_accounts(agents=False)
+        self._has_users = stage.has("accounts", 0)
 
     @cached_property
     def shards(self) -> list[Shard]:
@@ -196,7 +196,7 @@ class ItemBuilder:
             return own
         listed: Iterator[str] = iter(())
         if has_lists(document.assembled):
-            memories = self.stage.used(self.agent_id, key)
+            memories = self.stage.documents("used", self.agent_id, key)
             listed = (clean(each.document.content) for each in memories if each.document)
         instructions = clean(document.instructions) if isinstance(document, V1Shard) else ""
         found = split_off_text(clean(document.assembled), instructions=instructions, listed=listed)
@@ -366,7 +366,7 @@ class ItemBuilder:
                 "texts of shards",
                 shard=shard.name,
             )
-        staged = self.stage.user_texts(self.agent_id)
+        staged = self.stage.documents("user_texts", self.agent_id)
         for user_id, documents in groupby(staged, key=lambda each: _of_user(each).user_id):
             yield self._user_text(user_id, list(documents))
 
@@ -579,13 +579,13 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
     stage, agent_id = builder.stage, builder.agent_id
     pending = dict(stage.pending_scopes(agent_id))
     absorbed = (
-        set(stage.list_absorbed_scopes(agent_id)) if builder.options.provenance else set[str]()
+        set(stage.column("absorbed_scopes", agent_id)) if builder.options.provenance else set[str]()
     )
     for key in sorted(pending.keys() | absorbed):
         scope = builder.scope(key)
         if key in absorbed:
             at = stage.text_written_at(agent_id, key)
-            for staged in stage.find_absorbed(agent_id, key):
+            for staged in stage.documents("absorbed", agent_id, key):
                 created = _memory(staged).created_at
                 yield _reflection(
                     builder,
@@ -652,7 +652,7 @@ def _reflection(
 
 def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
     """Yield episodes as reflections of their sessions."""
-    for staged in builder.stage.episodes(builder.agent_id):
+    for staged in builder.stage.documents("episodes", builder.agent_id):
         if session_id := _memory(staged).session_id:
             scope = Scope.session(builder.agent_id, session_id)
             yield _reflection(builder, scope, staged, "episodes", kind="episode")

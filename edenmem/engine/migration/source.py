@@ -144,7 +144,7 @@ def _complete(
     everything = stage.counts()
     totals = stage.counts(options.agents) if options.agents else everything
     agents = tuple(
-        agent for agent in stage.agents() if agent and agent in (options.agents or (agent,))
+        agent for agent in stage.column("agents") if agent and agent in (options.agents or (agent,))
     )
     #: By document number: 0 unseen, 1 in an item, 2 in an item with a target.
     uses = array("b", bytes(sum(everything.values()) + 1))
@@ -272,7 +272,7 @@ def find_person(stage: SqliteV1Stage, person_id: str, *, is_agent: bool) -> V1Ac
     """Return an agent or user by ID, also if the source does not know it."""
     account = stage.account(person_id)
     if account is None or account.is_agent is not is_agent:
-        known = False if stage.has_accounts(agents=is_agent) else None
+        known = False if stage.has("accounts", is_agent) else None
         return V1Account(id=person_id, is_agent=is_agent, known=known)
     return msgspec.structs.replace(account, id=person_id, eden_user_id="")
 

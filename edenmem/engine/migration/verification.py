@@ -255,7 +255,7 @@ class _Check:
     def _is_found(self, now: Memory) -> bool:
         """Return whether queries of readers find a document; a blank text is none."""
         is_blank = isinstance(now, Consolidation) and not text_of(now)
-        return is_blank or self._stage.has_found(*key_of(now))
+        return is_blank or self._stage.has("found", *key_of(now))
 
     def _is_platforms(self, now: Memory, own: Memory) -> bool:
         """Return whether the platform, which keeps no log, may have written a document."""
@@ -347,7 +347,7 @@ class _Check:
         is_logged = self._own_accounts or now is None or now.updated_at is not None
         if now is not None and now.version and is_logged:
             own = digest_of_text(now.consolidated_content)
-            if not self._stage.has_version(scope.key, now.version, own):
+            if not self._stage.has("version", scope.key, now.version, own):
                 lost = now.consolidated_content
         if lost is None and item.earlier and state.written:
             versions = self._store.history.versions("consolidation", "", scope=scope)
@@ -424,7 +424,7 @@ class _Check:
 
     def _check_account(self, person: V1Account, found: Agent | User | None) -> None:
         """Compare an account with the one that a run added, if any."""
-        is_switched = person.is_agent and self._stage.has_target(SWITCH, person.id)
+        is_switched = person.is_agent and self._stage.has("target", SWITCH, person.id)
         without = _AGENT_SWITCH if is_switched else _NOTHING  # compared as an item
         expected = describe_agent(person) if person.is_agent else describe_user(person)
         if found is not None and not differing(expected, found, without):
@@ -469,7 +469,7 @@ class _Check:
                         id=model.id,
                         fields=[("", "", text_of(model))],
                     )
-        for key in self._stage.repeated(kind):
+        for key in self._stage.column("repeated", kind):
             finding = Finding(Key(kind, key), None)
             self._add(finding, "duplicate", "several documents of one scope")
 
@@ -513,9 +513,9 @@ class _Check:
     def _describe(self, model: Memory) -> Literal["duplicate", "copy", "extra"]:
         """Classify a surplus document by the places of its text in v1."""
         if isinstance(model, Policy):
-            is_double = self._stage.has_target("policy", model.home.key)
+            is_double = self._stage.has("target", "policy", model.home.key)
             return "duplicate" if is_double else "extra"
-        places = self._stage.places_of_text(model.agent_id, digest_of_text(text_of(model)))
+        places = self._stage.column("places", digest_of_text(text_of(model)), model.agent_id)
         if model.home.key in places:
             return "duplicate"
         return "copy" if places else "extra"

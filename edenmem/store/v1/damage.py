@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edenmem.models.v1 import V1Damage
 from edenmem.models.v1 import V1DamageKind as Kind
-from edenmem.store.v1.bson_stream import Damage
+from edenmem.store.v1.streams import Damage
 from edenmem.text import one_line
 
 #: Maximum number of places to name; all are counted.

@@ -15,7 +15,7 @@ from edenmem.models.v1 import V1_COLLECTIONS, V1Account, V1Read
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core.collection import bad_uri, location_of, translate_errors
 from edenmem.store.mongo.core.connection import DEFAULT_DATABASE
-from edenmem.store.v1 import bson_stream, documents
+from edenmem.store.v1 import documents, streams
 from edenmem.store.v1.documents import Canonical
 from edenmem.store.v1.files import decode
 from edenmem.store.v1.source import V1Source
@@ -127,11 +127,9 @@ class LiveSource(V1Source):
                 found = decode(name, f"@{place}", frame.raw)
                 yield self._read(name, found._replace(size=0, problem=""), canonical)
 
-    def _frames(
-        self, name: str, fields: Sequence[str] | None = None
-    ) -> Iterator[bson_stream.Frame]:
+    def _frames(self, name: str, fields: Sequence[str] | None = None) -> Iterator[streams.Frame]:
         for batch in self._batches(name, fields):
-            yield from bson_stream.frames(BytesIO(batch))
+            yield from streams.frames(BytesIO(batch))
 
     def _batches(self, name: str, fields: Sequence[str] | None) -> Iterator[bytes]:
         projection = None if fields is None else dict.fromkeys(fields, 1)

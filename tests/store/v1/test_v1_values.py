@@ -15,7 +15,7 @@ from bson.datetime_ms import DatetimeMS
 
 from edenmem.models.v1 import V1Account, V1DamageKind, V1Memory, V1Shard, V1UserText
 from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.store.v1 import documents, json_stream, values
+from edenmem.store.v1 import documents, streams, values
 
 DOCS = Path(documents.__file__).parents[2] / "docs" / "migration.md"
 
@@ -126,7 +126,7 @@ def test_extended_json_reads_like_bson(canonical: bool) -> None:
     }
     options = json_util.CANONICAL_JSON_OPTIONS if canonical else json_util.RELAXED_JSON_OPTIONS
     text = json_util.dumps(whole, json_options=options)
-    (value,) = json_stream.documents(BytesIO(text.encode()))
+    (value,) = streams.documents(BytesIO(text.encode()))
     assert value.document is not None
     read = documents.read("memory_user", value.document, "@line 1")
     assert read == documents.read("memory_user", bson.decode(bson.encode(whole)), "@1")

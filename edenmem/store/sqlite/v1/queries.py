@@ -169,6 +169,54 @@ _PAGE_BYTES = 2 * 1024 * 1024
 
 _ITEM = msgspec.msgpack.Decoder(V1Item)
 
+#: What a stage can have.
+_EXISTS = {
+    # Of users or of agents.
+    "accounts": "accounts WHERE is_agent = ?",
+    "ownerless": "documents WHERE agent = '' AND NOT bad",
+    # A document that queries find in the store.
+    "found": "found WHERE type = ? AND key = ?",
+    # A version in the history of a scope's text: number, digest.
+    "version": "found WHERE type = 'history' AND key = ? AND version = ? AND digest = ?",
+    "target": "targets WHERE type = ? AND key = ?",
+    # A v1 document with this v1 scope.
+    "scope": "documents WHERE agent = ? AND scope = ? AND NOT bad",
+    # A v1 document from which a text or policy comes.
+    "origin": "origins WHERE collection = ? AND id = ? AND type = ?",
+    # A v1 document that is used in any scope.
+    "used": "documents d WHERE d.collection = ? AND d.id = ? AND NOT d.bad"
+    " AND (d.scope <> '' OR EXISTS (SELECT 1 FROM uses u WHERE u.memory = d.number))",
+}
+#: Columns of IDs and keys.
+_COLUMNS = {
+    "agents": "SELECT DISTINCT agent FROM documents ORDER BY 1",
+    # Scopes of an agent whose texts have absorbed memories.
+    "absorbed_scopes": "SELECT DISTINCT scope FROM leftovers WHERE agent = ?"
+    " AND cause = 'absorbed' ORDER BY 1",
+    # Pending reflections of a scope without a target.
+    "strays": _STRAYS.format("?"),
+    # Keys of a type that several stored documents have.
+    "repeated": "SELECT key FROM found WHERE type = ? GROUP BY key HAVING count(*) > 1",
+    # Scopes in which an agent has a target with this text.
+    "places": "SELECT DISTINCT scope FROM targets WHERE text = ? AND agent = ?",
+}
+#: Documents of an agent, or of an agent and scope.
+_DOCUMENTS = {
+    "shards": f"WHERE d.agent = ? AND d.collection = '{SHARDS}' AND NOT d.bad",
+    "user_texts": f"WHERE d.agent = ? AND d.collection = '{USER_TEXTS}' AND NOT d.bad"
+    " ORDER BY d.owner, d.at, d.id",
+    "episodes": f"WHERE d.agent = ? AND d.collection = '{MEMORIES}' AND d.kind = 'episode'"
+    " AND NOT d.bad ORDER BY d.id",
+    # What lists add to a scope.
+    "used": "JOIN uses u ON u.memory = d.number"
+    " WHERE u.agent = ? AND u.role IN ('fact', 'pending') AND u.scope = ?",
+    # What the text of a scope has absorbed.
+    "absorbed": "JOIN leftovers l ON l.number = d.number WHERE l.agent = ?"
+    " AND l.cause = 'absorbed' AND l.scope = ? ORDER BY l.id, d.number",
+    # One document, by its collection and ID.
+    "one": "WHERE d.collection = ? AND d.id = ? LIMIT 1",
+}
+
 
 class V1Queries:
     """The queries after settling, and the comparison of targets with a store."""
@@ -176,6 +224,19 @@ class V1Queries:
     _db: sqlite3.Connection
     _translate_errors: Callable[[], AbstractContextManager[None]]
     _fields: Counter[str]
+
+    def has(self, what: str, *values: Any) -> bool:
+        """Return whether there is something of `_EXISTS` with these values."""
+        query = f"SELECT 1 FROM {_EXISTS[what]} LIMIT 1"
+        return self._db.execute(query, values).fetchone() is not None
+
+    def column(self, what: str, *values: Any) -> list[str]:
+        """Return a column of `_COLUMNS`."""
+        return [row[0] for row in self._db.execute(_COLUMNS[what], values)]
+
+    def documents(self, which: str, *values: Any) -> Iterator[V1StagedDocument]:
+        """Return documents of `_DOCUMENTS`."""
+        return (staged for _, staged in self._rows("1", _DOCUMENTS[which], *values))
 
     def counts(self, agents: Sequence[str] = ()) -> dict[str, int]:
         """Count documents by collection."""
@@ -187,12 +248,6 @@ class V1Queries:
             if not agents or agent in wanted:
                 counted[collection] += count
         return counted
-
-    def agents(self) -> list[str]:
-        """Return all agents, in order."""
-        return [
-            row[0] for row in self._db.execute("SELECT DISTINCT agent FROM documents ORDER BY 1")
-        ]
 
     def account(self, account_id: str) -> V1Account | None:
         """Return a user or agent."""
@@ -236,39 +291,19 @@ class V1Queries:
                 found.append(no_collection(missing, count[0], referrers))
         return found
 
-    def used(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
-        """Return what lists add to a scope."""
-        return self._documents(
-            "JOIN uses u ON u.memory = d.number"
-            " WHERE u.agent = ? AND u.role IN ('fact', 'pending') AND u.scope = ?",
-            agent_id,
-            scope,
-        )
-
-    def has_accounts(self, *, agents: bool) -> bool:
-        """Return whether there are accounts."""
-        return self._has("accounts WHERE is_agent = ?", agents)
-
     def unknown_fields(self) -> dict[str, int]:
         """Return the count of each unknown field."""
         return dict(sorted(self._fields.items()))
 
     def find(self, ref: V1Ref) -> V1StagedDocument | None:
         """Return one document."""
-        query = "WHERE d.collection = ? AND d.id = ? LIMIT 1"
-        return next(self._documents(query, ref.collection, ref.id), None)
+        return next(self.documents("one", ref.collection, ref.id), None)
 
     def shards(self, agent_id: str) -> list[V1StagedDocument]:
         """Return the agent's shards."""
-        query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad"
-        found = [(each.document, each) for each in self._documents(query, agent_id, SHARDS)]
+        found = [(each.document, each) for each in self.documents("shards", agent_id)]
         found.sort(key=lambda pair: (pair[0] and pair[0].created_at, pair[1].id))
         return [staged for _, staged in found]
-
-    def user_texts(self, agent_id: str) -> Iterator[V1StagedDocument]:
-        """Return the texts of users."""
-        query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad ORDER BY d.owner, d.at, d.id"
-        return self._documents(query, agent_id, USER_TEXTS)
 
     def user_ids(self, agents: Sequence[str], *, unused: bool) -> Iterator[str]:
         """Return the users with a text, and those named by memories."""
@@ -327,13 +362,6 @@ class V1Queries:
         )
         return {row[0] for row in rows}
 
-    def list_absorbed_scopes(self, agent_id: str) -> list[str]:
-        """Return the scopes with absorbed memories."""
-        query = (
-            "SELECT DISTINCT scope FROM leftovers WHERE agent = ? AND cause = 'absorbed' ORDER BY 1"
-        )
-        return [row[0] for row in self._db.execute(query, (agent_id,))]
-
     def text_written_at(self, agent_id: str, scope: str) -> datetime | None:
         """Return when a scope's text was last written."""
         kind, _, owner = scope.partition("/")
@@ -345,25 +373,11 @@ class V1Queries:
         ).fetchone()
         return None if row[0] is None else EPOCH + timedelta(milliseconds=row[0])
 
-    def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
-        """Return the absorbed memories of one scope."""
-        return self._documents(
-            "JOIN leftovers l ON l.number = d.number"
-            " WHERE l.agent = ? AND l.cause = 'absorbed' AND l.scope = ? ORDER BY l.id, d.number",
-            agent_id,
-            scope,
-        )
-
     def find_refused(self, lister: int) -> Iterator[tuple[str, str]]:
         """Return the invalid items in the lists of a document."""
         yield from self._db.execute(
             "SELECT id, verdict FROM refused WHERE lister = ? ORDER BY role, place", (lister,)
         )
-
-    def episodes(self, agent_id: str) -> Iterator[V1StagedDocument]:
-        """Return the agent's episodes."""
-        query = "WHERE d.agent = ? AND d.collection = ? AND d.kind = 'episode' AND NOT d.bad"
-        return self._documents(f"{query} ORDER BY d.id", agent_id, MEMORIES)
 
     def noted_leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
         """Yield the documents without another item that have notes or are unusable, with a cause.
@@ -382,9 +396,6 @@ class V1Queries:
     def _leftovers(self, where: str, *values: Any) -> Iterator[tuple[str, V1StagedDocument]]:
         query = f"JOIN leftovers l ON l.number = d.number WHERE {where}"
         return ((cause, staged) for (cause,), staged in self._rows("l.cause", query, *values))
-
-    def _documents(self, query: str, *values: Any) -> Iterator[V1StagedDocument]:
-        return (staged for _, staged in self._rows("1", query, *values))
 
     def _rows(
         self, columns: str, query: str, *values: Any
@@ -405,9 +416,6 @@ class V1Queries:
                     notes=_NOTES.decode(notes) if notes is not None else (),
                 ),
             )
-
-    def _has(self, query: str, *values: Any) -> bool:
-        return self._db.execute(f"SELECT 1 FROM {query}", values).fetchone() is not None
 
     # -- targets -----------------------------------------------------------------------------
 
@@ -607,10 +615,6 @@ class V1Queries:
         )
         return Counter(dict(self._db.execute(query).fetchall()))
 
-    def strays(self, scope: str) -> list[str]:
-        """Return the pending reflections of a scope without a target."""
-        return [row[0] for row in self._db.execute(_STRAYS.format("?"), (scope,))]
-
     def next_place(self, scope: str, at: int) -> int:
         """Return the first free place among the stored reflections of a scope and time."""
         (place,) = self._db.execute(
@@ -629,47 +633,6 @@ class V1Queries:
         cursor = self._db.execute(query, (type,))
         while rows := cursor.fetchmany(_PAGE):
             yield [row[0] for row in rows]
-
-    def repeated(self, type: str) -> list[str]:
-        """Return the keys of a type that several stored documents have."""
-        query = "SELECT key FROM found WHERE type = ? GROUP BY key HAVING count(*) > 1"
-        return [row[0] for row in self._db.execute(query, (type,))]
-
-    def has_found(self, type: str, key: str) -> bool:
-        """Return whether queries find a stored document with this key."""
-        return self._has("found WHERE type = ? AND key = ?", type, key)
-
-    def has_version(self, scope: str, version: int, digest: int) -> bool:
-        """Return whether the history of a scope's text has a version with this content."""
-        query = "found WHERE type = 'history' AND key = ? AND version = ? AND digest = ?"
-        return self._has(query, scope, version, digest)
-
-    def has_target(self, type: str, key: str) -> bool:
-        """Return whether there is a target with this key."""
-        return self._has("targets WHERE type = ? AND key = ?", type, key)
-
-    def has_origin(self, type: str, collection: str, document_id: str) -> bool:
-        """Return whether a text or policy comes from a document."""
-        query = "origins WHERE collection = ? AND id = ? AND type = ?"
-        return self._has(query, collection, document_id, type)
-
-    def has_scope(self, agent_id: str, scope: str) -> bool:
-        """Return whether v1 has a document with this v1 scope."""
-        return self._has("documents WHERE agent = ? AND scope = ? AND NOT bad", agent_id, scope)
-
-    def is_used(self, collection: str, document_id: str) -> bool:
-        """Return whether v1 uses a document in any scope."""
-        return self._has(
-            "documents d WHERE d.collection = ? AND d.id = ? AND NOT d.bad"
-            " AND (d.scope <> '' OR EXISTS (SELECT 1 FROM uses u WHERE u.memory = d.number))",
-            collection,
-            document_id,
-        )
-
-    def places_of_text(self, agent_id: str, digest: int) -> set[str]:
-        """Return the scopes of the agent's targets with this text."""
-        query = "SELECT scope FROM targets WHERE text = ? AND agent = ?"
-        return {row[0] for row in self._db.execute(query, (digest, agent_id))}
 
     def wrong_buffers(self) -> list[tuple[str, str]]:
         """Return the scopes whose buffers differ, and the IDs that wait in v1, in order."""
