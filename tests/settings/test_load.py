@@ -359,7 +359,6 @@ def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> N
         "formation.former": "platform",
         "formation.verify": "all",
         "formation.doubtful": "drop",
-        "review.then": "accept",
         **{f"scopes.{kind}.review": "everything" for kind in ScopeKind},
         "context.recall": "llm",
         "search.recipe": "rrf+mmr",
