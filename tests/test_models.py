@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from edenmem import errors
 from edenmem.errors import AmbiguousReference, EdenmemError, ExitCode, InputError, ScopeError
-from edenmem.models.changes import AddFact, Change, ChangeSet, ReviseFact
+from edenmem.models.changes import AddFact, Change, ChangeSet
 from edenmem.models.ids import as_utc, derived_id, is_id, new_id, utc_now
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
-from tests.support.builders import NOW, change_set, make_fact, make_session, make_user
+from tests.support.builders import NOW, change_set, make_fact, make_session, make_user, revision
 from tests.support.vectors import random_unit
 
 # -- ids -----------------------------------------------------------------------------------------
@@ -164,15 +164,7 @@ def test_labels_are_names() -> None:
 
 def test_changes_keep_their_kinds_in_json() -> None:
     fact = make_fact(Scope.agent(new_id()), embedding=random_unit(1), embedding_model="m")
-    revise = ReviseFact(
-        scope=fact.home,
-        fact_id=fact.id,
-        expected_version=1,
-        content="new",
-        at=NOW,
-        embedding=random_unit(2),
-        or_add=fact,
-    )
+    revise = revision(fact, "new", embedding=random_unit(2), or_add=fact)
     changes = change_set(AddFact(fact=fact), revise)
     assert msgspec.json.decode(msgspec.json.encode(changes), type=ChangeSet) == changes
 

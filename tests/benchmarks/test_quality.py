@@ -18,6 +18,8 @@ from tests.benchmarks import labels, locomo, quality
 from tests.support.cross_encoder import cross_encoder
 from tests.support.embedder import FakeEmbedder
 
+pytestmark = pytest.mark.exhaustive
+
 OWN = labels.own()
 FACTS = {fact.id: fact for fact in OWN.facts}
 
@@ -65,7 +67,6 @@ class TestOurOwnSet:
                 assert label in FACTS, query
                 assert query.sees(FACTS[label]), f"{query.query!r} is not shown {label}"
 
-    @pytest.mark.slow
     async def test_the_engine_agrees_on_who_sees_what(self, sqlite_store: Store) -> None:
         await labels.fill(sqlite_store, OWN.facts, None)
         read = read_queries(sqlite_store, OWN.lines())
@@ -77,7 +78,6 @@ class TestOurOwnSet:
             assert not {fact.home for fact in OWN.facts if not asked.sees(fact)} & set(query.scopes)
 
 
-@pytest.mark.slow
 async def test_the_set_with_sources_is_sound_and_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +92,6 @@ async def test_the_set_with_sources_is_sound_and_measured(
     assert "| with the words of the source | before | after |" in quality.report(measured)
 
 
-@pytest.mark.slow
 async def test_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for the model, for speed: the figures are no measure of anything."""
     monkeypatch.setattr(quality, "open_embedder", lambda settings: FakeEmbedder())
@@ -107,7 +106,6 @@ async def test_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "nan" not in text
 
 
-@pytest.mark.slow
 async def test_a_reranker_is_measured_if_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

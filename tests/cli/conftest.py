@@ -30,14 +30,12 @@ from edenmem.cli.app.root import run
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
-    ReviseFact,
     WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from tests.support.builders import (
-    change_set,
     make_agent,
     make_fact,
     make_messages,
@@ -45,7 +43,9 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    revision,
 )
+from tests.support.memory import applied
 from tests.support.processes import command
 
 #: What users and models may write, and what a terminal, a table or Rich might make of it.
@@ -303,37 +303,28 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     agent, user = Scope.agent(MIRA), Scope.user(MIRA, LENA)
     shard = Scope.shard(MIRA, "route")
     first = make_fact(user, "Lena folds whale lanterns.", formed_at=now, id="f" * 23 + "1")
-    store.changes.apply(
-        change_set(
-            WritePolicy(policy=make_policy(shard), expected_version=0, at=now),
-            AddFact(fact=first),
-            AddFact(fact=make_fact(user, HOSTILE, formed_at=now, id="f" * 23 + "2")),
-            AddFact(fact=make_fact(user, LONG, formed_at=now, id="f" * 23 + "3")),
-            AddFact(fact=make_fact(agent, "The walk starts at 17:30.", formed_at=now)),
-            AddFact(fact=make_fact(shard, "The mole is closed.", formed_at=now)),
-            ReviseFact(
-                scope=user,
-                fact_id=first.id,
-                expected_version=1,
-                content="Lena folds ninety whale lanterns.",
-                at=now,
-            ),
-            AddReflection(
-                reflection=make_reflection(user, HOSTILE, formed_at=now, id="e" * 24),
-                word_limit=300,
-            ),
-            AddReflection(
-                reflection=make_reflection(agent, "Answers are short.", formed_at=now),
-                word_limit=1200,
-            ),
-            WriteConsolidation(
-                scope=user, expected_version=0, content="Lena is new.", word_limit=300, at=now
-            ),
-            WriteConsolidation(
-                scope=user, expected_version=1, content=HOSTILE, word_limit=300, at=now
-            ),
-            at=now,
-        )
+    applied(
+        store,
+        WritePolicy(policy=make_policy(shard), expected_version=0, at=now),
+        AddFact(fact=first),
+        AddFact(fact=make_fact(user, HOSTILE, formed_at=now, id="f" * 23 + "2")),
+        AddFact(fact=make_fact(user, LONG, formed_at=now, id="f" * 23 + "3")),
+        AddFact(fact=make_fact(agent, "The walk starts at 17:30.", formed_at=now)),
+        AddFact(fact=make_fact(shard, "The mole is closed.", formed_at=now)),
+        revision(first, "Lena folds ninety whale lanterns.", scope=user, at=now),
+        AddReflection(
+            reflection=make_reflection(user, HOSTILE, formed_at=now, id="e" * 24),
+            word_limit=300,
+        ),
+        AddReflection(
+            reflection=make_reflection(agent, "Answers are short.", formed_at=now),
+            word_limit=1200,
+        ),
+        WriteConsolidation(
+            scope=user, expected_version=0, content="Lena is new.", word_limit=300, at=now
+        ),
+        WriteConsolidation(scope=user, expected_version=1, content=HOSTILE, word_limit=300, at=now),
+        at=now,
     )
     store.database.close()
     return path

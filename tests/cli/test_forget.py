@@ -15,7 +15,8 @@ from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import LENA, MIRA, TOMAS, VISIT, Cli, Inside, controls
-from tests.support.builders import change_set, make_fact
+from tests.support.builders import make_fact, some
+from tests.support.memory import applied
 
 pytestmark = pytest.mark.slow
 
@@ -25,18 +26,17 @@ def town(cli: Cli) -> Cli:
     """The prepared store, in which others speak of Lena too."""
     store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
     now = utc_now()
-    store.changes.apply(
-        change_set(
-            AddFact(fact=make_fact(Scope.user(MIRA, TOMAS), "Tomas met Lena.", formed_at=now)),
-            WriteConsolidation(
-                scope=Scope.agent(MIRA),
-                expected_version=0,
-                content="The walk starts at 17:30. Lena leads it.",
-                word_limit=100,
-                at=now,
-            ),
+    applied(
+        store,
+        AddFact(fact=make_fact(Scope.user(MIRA, TOMAS), "Tomas met Lena.", formed_at=now)),
+        WriteConsolidation(
+            scope=Scope.agent(MIRA),
+            expected_version=0,
+            content="The walk starts at 17:30. Lena leads it.",
+            word_limit=100,
             at=now,
-        )
+        ),
+        at=now,
     )
     store.database.close()
     return cli
@@ -96,8 +96,7 @@ def test_a_receipt_overwrites_nothing_without_force(town: Cli) -> None:
 def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> None:
     done = town("forget", "--user", "lena", "--yes", "--receipt", "lena.json").ok()
     assert "still found" not in done.out
-    left = re.search(r"left +(.+\n(?: {8}.+\n)*)", done.out)
-    assert left is not None
+    left = some(re.search(r"left +(.+\n(?: {8}.+\n)*)", done.out))
     assert "1 fact mentioning the subject" in " ".join(left[1].split())
     assert "kept 2 entries that mention" in done.err
     assert _facts_of_lena(town) == 0
@@ -230,7 +229,7 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
     store = SqliteStore(path)
     now = utc_now()
     fact = make_fact(Scope.agent(MIRA), text, session_id=VISIT, formed_at=now)
-    store.changes.apply(change_set(AddFact(fact=fact), at=now))
+    applied(store, AddFact(fact=fact), at=now)
     store.database.close()
 
     def listed(*more: str) -> list[str]:

@@ -45,6 +45,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    some,
 )
 from tests.support.formations import Steps
 
@@ -223,13 +224,7 @@ class Interleavings(RuleBasedStateMachine):
         changes = self._outcome(formation, target)
         mine = formation.status is FormationStatus.CLAIMED and formation.worker == worker
         recorded = Steps(self.store).record(
-            formation.id,
-            worker=worker,
-            changes=changes,
-            decisions=(),
-            usage=(),
-            counts={},
-            now=self.clock.now,
+            formation.id, worker=worker, changes=changes, now=self.clock.now
         )
         assert (recorded is not None) is mine
         if mine:
@@ -402,8 +397,7 @@ class Interleavings(RuleBasedStateMachine):
             assert stored[formation.id].attempts == formation.attempts
             assert stored[formation.id].message_ids == formation.message_ids
         for fact_id, known in self.model.facts.items():
-            fact = self.store.memory.fact(fact_id)
-            assert fact is not None
+            fact = some(self.store.memory.fact(fact_id))
             assert (fact.content, fact.version) == (known.content, known.version)
         pending = [reflection.id for reflection in self.store.memory.pending(self.scope)]
         assert sorted(pending) == sorted(self.model.pending)

@@ -18,6 +18,7 @@ import pytest
 from edenmem.embed.local import LocalEmbedder
 from edenmem.embed.model_files import BundledModel, find_bundled_model, folder_model
 from edenmem.errors import ConfigError, ProviderError
+from tests.support.builders import some
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +34,7 @@ FACTS = [
 
 
 def bundled() -> BundledModel:
-    files = find_bundled_model()
-    assert files is not None
-    return files
+    return some(find_bundled_model())
 
 
 @pytest.fixture

@@ -23,9 +23,10 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
-from tests.support.builders import NOW, change_set, make_actor, make_fact
+from tests.support.builders import NOW, make_actor, make_fact, some
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
 FLOOR = 0.9
@@ -47,7 +48,7 @@ def put(store: Store, embedder: FakeEmbedder, scope: Scope, *texts: str) -> list
         )
         for day, text in enumerate(texts)
     ]
-    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(store, *(AddFact(fact=fact) for fact in facts))
     return facts
 
 
@@ -143,8 +144,7 @@ class TestMerging:
         text = "Lena drinks green tea every morning."
         report = await merger(cast, embedder).merge(merge_by_hand([new, old], text))
         assert (report.removed, report.stayed) == ((new.id,), ())
-        kept = cast.store.memory.fact(old.id, with_vector=True)
-        assert kept is not None
+        kept = some(cast.store.memory.fact(old.id, with_vector=True))
         assert (kept.content, kept.version, kept.previous_content) == (text, 2, TEA)
         assert kept.embedding == embedder.vector(text)  # Known failure 19
         assert set(kept.source_message_ids) >= {*old.source_message_ids, *new.source_message_ids}
@@ -159,8 +159,7 @@ class TestMerging:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         await merger(cast, embedder).merge(merge_by_hand([old, new], TEA_TOO))
         assert contents(cast.store, cast.anna_scope) == [TEA_TOO]
-        kept = cast.store.memory.fact(new.id)
-        assert kept is not None
+        kept = some(cast.store.memory.fact(new.id))
         sources = {*old.source_message_ids, *new.source_message_ids}
         assert set(kept.source_message_ids) == sources > {*new.source_message_ids}
 
@@ -174,7 +173,7 @@ class TestMerging:
             make_fact(cast.anna_scope, text, related_users=(user,))
             for text, user in ((TEA, lena), (TEA_TOO, tomas))
         ]
-        cast.store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+        applied(cast.store, *(AddFact(fact=fact) for fact in facts))
         own = merger(cast, embedder)
         await own.merge(merge_by_hand(facts, kept_text))
         (merged,) = cast.store.memory.facts(FactFilter(scopes=(cast.anna_scope,)))
@@ -225,16 +224,15 @@ class TestMerging:
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
-        cast.store.changes.apply(
-            change_set(
-                SetPrivacy(
-                    scope=cast.anna_scope,
-                    target_type="fact",
-                    target_id=new.id,
-                    private=True,
-                    at=NOW,
-                )
-            )
+        applied(
+            cast.store,
+            SetPrivacy(
+                scope=cast.anna_scope,
+                target_type="fact",
+                target_id=new.id,
+                private=True,
+                at=NOW,
+            ),
         )
         await merger(cast, embedder).merge(merge_by_hand([old, _of(cast.store, new)], TEA))
         assert _of(cast.store, old).private
@@ -247,6 +245,4 @@ class TestMerging:
 
 
 def _of(store: Store, fact: Fact) -> Fact:
-    found = store.memory.fact(fact.id)
-    assert found is not None
-    return found
+    return some(store.memory.fact(fact.id))

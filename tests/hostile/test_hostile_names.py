@@ -18,6 +18,7 @@ from tests.support.builders import (
     make_messages,
     make_session,
     make_user,
+    some,
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
@@ -35,8 +36,7 @@ NAME = (
 
 def outside(prompt: str) -> str:
     """What of a prompt stands outside of its fences."""
-    token = re.search(r"^<<<\w+ ([0-9a-f]{16})>>>$", prompt, re.M)
-    assert token is not None
+    token = some(re.search(r"^<<<\w+ ([0-9a-f]{16})>>>$", prompt, re.M))
     block = rf"^<<<(\w+) {token[1]}>>>$.*?^<<<end of \1 {token[1]}>>>$"
     return re.sub(block, "", prompt, flags=re.M | re.S)
 

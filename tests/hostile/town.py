@@ -30,6 +30,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    some,
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import set_policy
@@ -168,8 +169,7 @@ class Town:
         again = import_sessions(make_runtime(self.store, clock=self.clock), data)
         session_id = derived_id("session", line["session"])
         reports = await self.service.form_memories(session_id)
-        session = self.store.host.session(session_id)
-        assert session is not None
+        session = some(self.store.host.session(session_id))
         for scope in sorted(writable(session), key=lambda scope: scope.key):
             await self.service.consolidate(scope, force=True)
         context = await self.service.assemble_context(

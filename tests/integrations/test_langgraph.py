@@ -16,6 +16,7 @@ from edenmem.integrations.langgraph import EdenmemStore
 from edenmem.models.ids import utc_now
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
+from tests.support.builders import some
 
 pytestmark = pytest.mark.slow
 
@@ -90,8 +91,7 @@ def test_items_are_found_by_words_in_their_own_scope(service: SyncMemoryService)
     assert store.search(("docs",), query="tea", filter={"text": "no"}) == []
     long = {"text": "word " * 900 + "end"}
     store.put(("docs",), "long", long)
-    item = store.get(("docs",), "long")
-    assert item is not None
+    item = some(store.get(("docs",), "long"))
     assert item.value == long
 
 

@@ -38,7 +38,6 @@ from tests.isolation.world import COMMON, WORD_LIMITS, Talk, World, markers
 from tests.support.builders import (
     ACTOR,
     FixedClock,
-    change_set,
     make_agent,
     make_fact,
     make_message,
@@ -47,6 +46,7 @@ from tests.support.builders import (
 )
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class Isolation(RuleBasedStateMachine):
                 changes.append(AddFact(fact=fact))
             reflection = make_reflection(scope, self._text(scope))
             changes.append(AddReflection(reflection=reflection, word_limit=1000))
-        self.store.changes.apply(change_set(*changes))
+        applied(self.store, *changes)
         self.documents = self.raw.documents()
 
     def _text(self, scope: Scope) -> str:

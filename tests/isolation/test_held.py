@@ -29,8 +29,9 @@ from edenmem.server.app import create_app
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import make_cast
-from tests.support.builders import FixedClock, change_set, make_held
+from tests.support.builders import FixedClock, make_held
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
 pytestmark = pytest.mark.slow
@@ -93,7 +94,7 @@ class History:
             session_id=cast.session.id,
             held_at=self.clock.now,
         )
-        self.store.changes.apply(change_set(HoldItem(held=item), at=self.clock.now))
+        applied(self.store, HoldItem(held=item), at=self.clock.now)
         self.model.ids[word] = item.id
 
     def _waiting(self) -> Iterator[str]:

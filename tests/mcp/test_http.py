@@ -27,7 +27,8 @@ from edenmem.server.app import create_app as create_server
 from edenmem.settings.schema import ServerSettings, Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
-from tests.support.builders import change_set, make_agent, make_fact, make_user
+from tests.support.builders import make_agent, make_fact, make_user
+from tests.support.memory import applied
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,7 @@ def service(sqlite_store: Store) -> MemoryService:
         sqlite_store.host.add_agent(agent)
     for user in (LENA, TOMAS):
         sqlite_store.host.add_user(user)
-    sqlite_store.changes.apply(change_set(*(AddFact(fact=fact) for fact in (SHARED, HERS, HIS))))
+    applied(sqlite_store, *(AddFact(fact=fact) for fact in (SHARED, HERS, HIS)))
     return MemoryService(sqlite_store, Settings())
 
 
@@ -246,7 +247,7 @@ async def test_the_process_serves_and_stops(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "memory.db")
     store.database.initialize()
     store.host.add_agent(MIRA)
-    store.changes.apply(change_set(AddFact(fact=SHARED)))
+    applied(store, AddFact(fact=SHARED))
     store.database.close()
     arguments = ["--uri", f"sqlite:///{tmp_path}/memory.db", "--http", "--port", "0"]
     with subprocess.Popen(  # noqa: ASYNC220

@@ -17,7 +17,8 @@ from edenmem.models.changes import AddFact
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import Cli
-from tests.support.builders import change_set, make_agent, make_fact, make_user
+from tests.support.builders import make_agent, make_fact, make_user
+from tests.support.memory import applied
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def place(tmp_path: Path) -> Path:
     store.database.initialize()
     store.host.add_agent(MIRA)
     store.host.add_user(LENA)
-    store.changes.apply(change_set(AddFact(fact=HERS)))
+    applied(store, AddFact(fact=HERS))
     store.database.close()
     text = '[store]\nuri = "sqlite:///memory.db"\n[embedding]\nprovider = "none"\n'
     (tmp_path / "edenmem.toml").write_text(text)

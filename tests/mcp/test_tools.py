@@ -26,7 +26,6 @@ from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     FixedClock,
-    change_set,
     make_agent,
     make_fact,
     make_messages,
@@ -35,6 +34,7 @@ from tests.support.builders import (
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import HOSTILE, FakeLLM
+from tests.support.memory import applied
 
 pytestmark = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 
@@ -66,7 +66,7 @@ def service(store: Store) -> MemoryService:
         store.host.put_session(session)
         store.host.add_messages(session.id, messages)
     facts = (SHARED, HERS, HIS, OTHER_AGENTS)
-    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(store, *(AddFact(fact=fact) for fact in facts))
     return MemoryService(store, Settings(), clock=FixedClock())
 
 
@@ -189,7 +189,7 @@ async def test_a_group_chat_serves_no_users_memory(store: Store, service: Memory
 async def test_a_switch_counts_from_the_next_call_on(store: Store, service: MemoryService) -> None:
     async with client_of(await service.memory_for("mira", user="lena"), write=True) as client:
         off = SetAgentToggles(agent_id=MIRA.id, at=NOW, user_memory_enabled=False)
-        store.changes.apply(change_set(off))
+        applied(store, off)
         assert contents(await call(client, "list_facts")) == {SHARED.content}
         assert "fact not found" in await refusal(client, "forget_fact", fact_id=HERS.id)
 
@@ -213,7 +213,7 @@ async def test_doubt_is_shown_and_a_quote_only_with_its_message(
         quote=quote,
         unconfirmed="'19:00' is in no message",
     )
-    store.changes.apply(change_set(AddFact(fact=doubted)))
+    applied(store, AddFact(fact=doubted))
     async with client_of(await service.memory_for("mira", user="lena")) as client:
         for name, given in (("list_facts", {}), ("search_facts", {"query": ["walk end"]})):
             facts = {each["id"]: each for each in (await call(client, name, **given))["facts"]}
@@ -418,7 +418,7 @@ ATTACK = (
 
 async def test_a_hostile_fact_stays_inside_its_field(store: Store, service: MemoryService) -> None:
     fact = make_fact(Scope.agent(MIRA.id), ATTACK)
-    store.changes.apply(change_set(AddFact(fact=fact)))
+    applied(store, AddFact(fact=fact))
     async with client_of(await service.memory_for("mira")) as client:
         for name, arguments in (
             ("list_facts", {}),

@@ -19,7 +19,7 @@ from edenmem.models.changes import (
 from edenmem.models.forgetting import block
 from edenmem.models.memory import Fact, FactFields
 from edenmem.models.scope import Scope
-from tests.support.builders import ACTOR, NOW, change_set, make_actor, make_fact
+from tests.support.builders import ACTOR, NOW, change_set, make_actor, make_fact, removal
 
 SCOPE = Scope.user("a" * 24, "b" * 24)
 OTHER = Scope.agent("a" * 24)
@@ -48,7 +48,7 @@ def revise(fact: Fact, content: str, version: int = 1, **fields: object) -> Revi
 
 
 def remove(fact: Fact, version: int = 1) -> RemoveFact:
-    return RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=version, at=LATER)
+    return removal(fact, expected_version=version, at=LATER)
 
 
 def versions(effect: Effect) -> list[tuple[int, str, str]]:

@@ -33,7 +33,15 @@ from edenmem.models.memory import Fact, FactFields, Reflection
 from edenmem.models.scope import Scope
 from tests.engine.undoing.days import DEEDS, Day, remembered
 from tests.memory.pure import Memory
-from tests.support.builders import ACTOR, NOW, make_agent, make_fact, make_policy, make_reflection
+from tests.support.builders import (
+    ACTOR,
+    NOW,
+    make_agent,
+    make_fact,
+    make_policy,
+    make_reflection,
+    removal,
+)
 
 AGENT = new_id()
 SCOPE = Scope.user(AGENT, new_id())
@@ -66,7 +74,7 @@ def revise(memory: Memory, fact: Fact, content: str, **fields: Any) -> AuditEntr
 
 
 def remove(memory: Memory, fact: Fact) -> AuditEntry:
-    return memory.do(RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
+    return memory.do(removal(fact, scope=SCOPE))
 
 
 def add_reflection(memory: Memory, content: str, minute: int = 0) -> tuple[Reflection, AuditEntry]:

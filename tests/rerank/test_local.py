@@ -16,6 +16,7 @@ from edenmem.errors import ConfigError, ProviderAnswerInvalid
 from edenmem.onnx.folder import ModelFolder
 from edenmem.rerank.local import LocalReranker
 from edenmem.settings.installation import install_hint
+from tests.support.builders import some
 from tests.support.cross_encoder import Output, cross_encoder, relevance
 
 pytest.importorskip("onnxruntime")
@@ -180,8 +181,7 @@ async def test_the_sentence_model_of_the_wheel_is_not_a_cross_encoder(
 ) -> None:
     from edenmem.embed.model_files import find_bundled_model
 
-    files = find_bundled_model()
-    assert files is not None
+    files = some(find_bundled_model())
     (tmp_path / "model.onnx").symlink_to(files._model)
     (tmp_path / "tokenizer.json").symlink_to(files._tokenizer)
     with pytest.raises(ConfigError, match="is not a cross-encoder"):

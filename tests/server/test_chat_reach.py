@@ -10,6 +10,7 @@ import pytest
 from edenmem.errors import StoreUnreachable
 from edenmem.models.scope import Scope
 from tests.server.door import Door
+from tests.support.builders import some
 from tests.support.memory import add_fact, consolidate
 from tests.support.waiting import until
 
@@ -97,8 +98,7 @@ def test_a_named_user_joins_no_session_of_others(door: Door, tokens: dict[str, s
         for each in (headers, {**headers, "Authorization": f"Bearer {tokens['mira']}"}):
             answer = door.chat("Go on.", headers=each)
             assert (answer.headers["x-edenmem-session"] == annas) is joins
-    session = door.store.host.session(annas)
-    assert session is not None
+    session = some(door.store.host.session(annas))
     assert session.users == (door.anna.id,)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.door import Door, turns
+from tests.support.builders import some
 
 pytestmark = pytest.mark.slow
 
@@ -142,14 +143,12 @@ def test_a_front_end_names_user_and_session(door: Door, header: str) -> None:
     headers = {header: "anna", "X-OpenWebUI-Chat-Id": f"talk of {header}"}
     first = _session(door, "I keep bees.", headers=headers)
     assert _session(door, "And goats.", headers=headers) == first
-    session = door.store.host.session(first)
-    assert session is not None
+    session = some(door.store.host.session(first))
     assert session.users == (door.anna.id,)
     assert session.name == f"talk of {header}"
     _, token = door.service.tokens.create(header, agents=[door.agent.id], user_id=door.boris.id)
     own = _session(door, "Mine.", headers={**headers, "Authorization": f"Bearer {token}"})
-    found = door.store.host.session(own)
-    assert found is not None
+    found = some(door.store.host.session(own))
     assert (found.users, found.name) == ((door.boris.id,), None)
 
 
@@ -173,6 +172,5 @@ def test_a_template_that_is_not_filled_in_is_refused(door: Door, fields: dict[st
     "fields", [{"user": "anna"}, {"safety_identifier": "anna"}, {"metadata": {"user_id": "anna"}}]
 )
 def test_the_fields_of_a_request_name_the_user(door: Door, fields: dict[str, Any]) -> None:
-    session = door.store.host.session(_session(door, f"Said as {fields}.", **fields))
-    assert session is not None
+    session = some(door.store.host.session(_session(door, f"Said as {fields}.", **fields)))
     assert session.users == (door.anna.id,)

@@ -16,6 +16,7 @@ from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.stages import Stages
 from edenmem.settings.schema import ServerSettings
 from tests.server.town import Town
+from tests.support.builders import some
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +33,7 @@ def rejected(status: int) -> EdenmemError:
     translate = Translator(
         names=SettingNames.of_section("llm", "send less"), host="model.test", timeout=1, secret=""
     )
-    failure = translate(error, model="m", model_setting="llm.model")
-    assert failure is not None
+    failure = some(translate(error, model="m", model_setting="llm.model"))
     assert WORDS in failure.error.message
     return failure.error
 

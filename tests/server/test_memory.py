@@ -22,6 +22,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.server.proxy import routes
 from tests.server.door import Door, serving, turns, with_server
+from tests.support.builders import some
 from tests.support.memory import add_fact
 from tests.support.waiting import until
 
@@ -268,8 +269,7 @@ def test_a_token_reaches_its_own_agent_and_user_alone(known: Door, door: Door) -
     assert door.chat("Hi.", headers={**agents, "X-Edenmem-Agent": "otto"}).status_code == 404
     own = door.chat("Private.", headers={**annas, "X-Edenmem-Session": session})
     assert own.headers["x-edenmem-session"] != session
-    found = door.store.host.session(own.headers["x-edenmem-session"])
-    assert found is not None
+    found = some(door.store.host.session(own.headers["x-edenmem-session"]))
     assert found.users == (door.anna.id,)
     assert "Secret" not in prompt(door)
     key = door.chat("Private.", headers=annas, memory_id="private")

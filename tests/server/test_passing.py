@@ -18,6 +18,7 @@ from edenmem.engine.chats.messages import CUT_OFF
 from edenmem.models.scope import Scope
 from tests.server.door import Door, serving, turns, with_server
 from tests.server.upstream import COMMENT
+from tests.support.builders import some
 from tests.support.memory import add_fact
 from tests.support.waiting import until
 
@@ -258,8 +259,7 @@ def test_a_header_that_is_not_ascii_passes(door: Door) -> None:
             headers=[(b"X-Title", title)],
         )
     assert answer.status_code == 200
-    seen = door.upstream.last.header("x-title")
-    assert seen is not None
+    seen = some(door.upstream.last.header("x-title"))
     assert seen.encode("latin-1") == title
 
 

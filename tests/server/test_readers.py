@@ -57,6 +57,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    some,
 )
 from tests.support.exhaustive import EXHAUSTIVE, sample, spared
 
@@ -173,8 +174,7 @@ def fill(store: SqliteStore) -> None:
         reply = Reply(
             id=reply_id, at=now, kind="chat", agent_id=MIRA, session_id=ALONE, user_id=user
         )
-        note = make_note(reply, pack(items))
-        assert note is not None
+        note = some(make_note(reply, pack(items)))
         store.told.add([note])
 
 

@@ -20,6 +20,7 @@ from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.server import town as names
 from tests.server.town import LENA, MIRA, OTTO, Town, fill
+from tests.support.builders import some
 from tests.support.memory import consolidate
 from tests.support.runtime import make_runtime
 
@@ -295,8 +296,7 @@ async def test_a_server_user_that_was_forgotten_is_named(town_store: SqliteStore
 
 
 async def test_a_chat_of_an_unknown_user_is_found_by_name(town: Town) -> None:
-    mira = town.service.host.agent(MIRA)
-    assert mira is not None
+    mira = some(town.service.host.agent(MIRA))
     said = (Said(role="user", content="Hello"),)
     runtime = make_runtime(town.store)
     request = ChatRequest(agent=mira, user=None, host_user="stranger", key="work", said=said)

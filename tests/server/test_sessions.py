@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.server.door import Door, turns
+from tests.support.builders import some
 
 pytestmark = pytest.mark.slow
 
@@ -21,8 +22,7 @@ def test_a_conversation_without_an_id_is_one_session(door: Door) -> None:
         ("user", "And goats."),
         ("assistant", "answer to: And goats."),
     ]
-    session = door.store.host.session(second.headers["x-edenmem-session"])
-    assert session is not None
+    session = some(door.store.host.session(second.headers["x-edenmem-session"]))
     assert (session.users, session.agents) == ((door.anna.id,), (door.agent.id,))
     assert (session.status, session.imported) == ("finished", True)
     assert [m.sender for m in door.messages(second)][:2] == [door.anna.id, door.agent.id]
@@ -70,8 +70,7 @@ def test_a_history_that_diverges_begins_a_session_with_its_parent(door: Door) ->
     parent, branch = two.headers["x-edenmem-session"], three.headers["x-edenmem-session"]
     assert one.headers["x-edenmem-session"] == parent != branch
     assert four.headers["x-edenmem-session"] == branch
-    session = door.store.host.session(branch)
-    assert session is not None
+    session = some(door.store.host.session(branch))
     assert session.parent == parent
     assert [text for _, text in door.said(two)][-2:] == ["Red.", "answer to: Red."]
     assert [text for role, text in door.said(four) if role == "user"] == ["Blue.", "Dark blue."]
@@ -143,8 +142,7 @@ def test_headers_win_over_fields(door: Door) -> None:
         "X-Edenmem-Agent": door.other.id,
     }
     named = door.chat("Which?", user="boris", memory_id="one", headers=headers)
-    session = door.store.host.session(named.headers["x-edenmem-session"])
-    assert session is not None
+    session = some(door.store.host.session(named.headers["x-edenmem-session"]))
     assert plain.headers["x-edenmem-session"] != session.id
     assert (session.users, session.agents) == ((door.anna.id,), (door.other.id,))
     assert session.name == "two"
@@ -155,8 +153,7 @@ def test_a_host_calls_users_what_it_likes(door: Door) -> None:
     unknown = door.chat("Mapped.", user="stranger")
     assert "x-edenmem-left-out" not in mapped.headers
     assert unknown.headers["x-edenmem-left-out"].startswith("user: unknown")
-    found = door.store.host.session(mapped.headers["x-edenmem-session"])
-    assert found is not None
+    found = some(door.store.host.session(mapped.headers["x-edenmem-session"]))
     assert found.users == (door.anna.id,)
     assert {user.username for user in door.store.host.users()} == {"anna", "boris"}
 

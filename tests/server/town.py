@@ -28,7 +28,6 @@ from edenmem.settings.schema import SearchSettings, ServerSettings, Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import (
-    change_set,
     make_agent,
     make_fact,
     make_held,
@@ -37,7 +36,9 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    some,
 )
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
 MIRA, OTTO = "a" * 24, "a1" * 12
@@ -99,8 +100,7 @@ def fill(store: Store) -> None:
     def fact(scope: Scope, content: str, **fields: Any) -> AddFact:
         return AddFact(fact=make_fact(scope, content, formed_at=now, **fields))
 
-    store.changes.apply(
-        change_set(
+    applied(store,
             WritePolicy(policy=make_policy(shard, id=SHARD), expected_version=0, at=now),
             AddFact(
                 id=ENTRY,
@@ -132,13 +132,11 @@ def fill(store: Store) -> None:
                 scope=tomas, expected_version=0, content=f"Tomas: {TOMASS}.", word_limit=300, at=now
             ),
             at=now,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
 
     items = [Shown("fact", id, 1, scope) for id, scope in ((LENAS_FACT, lena), (GROUP_FACT, group))]
     reply = Reply(id=REPLY, at=now, kind="chat", agent_id=MIRA, session_id=VISIT, user_id=LENA)
-    note = make_note(reply, pack(items))
-    assert note is not None
+    note = some(make_note(reply, pack(items)))
     store.told.add([note])
 
 

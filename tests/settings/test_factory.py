@@ -19,6 +19,7 @@ from edenmem.settings.schema import (
     Settings,
     StoreSettings,
 )
+from tests.support.builders import some
 
 
 def settings(**sections: Any) -> Settings:
@@ -36,14 +37,14 @@ async def test_a_key_or_an_address_selects_the_endpoint(
 ) -> None:
     opened = factory.open_llm(settings(llm=LLMSettings(**llm)))
     assert type(opened).__name__ == "OpenAILLM"
-    recorded = factory.open_llm(settings(llm=LLMSettings(**llm, record=str(tmp_path / "r"))))
-    assert recorded is not None
+    recorded = some(factory.open_llm(settings(llm=LLMSettings(**llm, record=str(tmp_path / "r")))))
     assert "recorded in" in recorded.description
 
 
 def test_a_replay_names_its_file_and_records_nothing(tmp_path: Path) -> None:
-    replay = factory.open_llm(settings(llm=LLMSettings(provider="replay", replay="/x/a.jsonl")))
-    assert replay is not None
+    replay = some(
+        factory.open_llm(settings(llm=LLMSettings(provider="replay", replay="/x/a.jsonl")))
+    )
     assert replay.is_scripted
     with pytest.raises(ConfigError, match=r"llm\.replay is not set"):
         factory.open_llm(settings(llm=LLMSettings(provider="replay")))
@@ -81,8 +82,7 @@ def test_which_embedder(embedding: dict[str, Any], kind: str) -> None:
     ],
 )
 def test_which_local_model(embedding: dict[str, Any], name: str) -> None:
-    opened = factory.open_embedder(settings(embedding=EmbeddingSettings(**embedding)))
-    assert opened is not None
+    opened = some(factory.open_embedder(settings(embedding=EmbeddingSettings(**embedding))))
     assert (opened.model, opened.dimensions) == (name, 384)
 
 

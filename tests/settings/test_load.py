@@ -342,39 +342,43 @@ _CHANGED: dict[type, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(keys.environment_names()))
-def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> None:
-    key = keys.environment_names()[name]
-    default = keys.defaults()[key]
-    special = {
-        "store.uri": "sqlite:////x/y.db",
-        "store.embedding_storage": "bindata",
-        "llm.provider": "replay",
-        "embedding.provider": "none",
-        "embedding.local_model": "multilingual-e5-small",
-        "embedding.prices": {"m": 2.5},
-        "server.recall": "off",
-        "server.users": {"anna@example.org": "anna"},
-        "formation.extraction": "single",
-        "formation.former": "platform",
-        "formation.verify": "all",
-        "formation.doubtful": "drop",
-        **{f"scopes.{kind}.review": "everything" for kind in ScopeKind},
-        "context.recall": "llm",
-        "search.recipe": "rrf+mmr",
-        "search.rerank_scores": "logits",
-        "search.semantic_floor": 0.5,
-        "search.min_score": 0.5,
-        **dict.fromkeys(keys.PATHS, "/x/y"),
-    }
-    value = special.get(key) or _CHANGED[type(default)](default)
-    machine.environ[name] = json.dumps(value) if isinstance(value, dict | list) else str(value)
-    loaded = machine.load()
-    after = dict(keys.leaves(loaded.settings))
-    assert {k for k in after if after[k] != keys.defaults()[k]} == {key}
-    assert msgspec.to_builtins(after[key]) in (value, {"m": (1.5, 2.0)}, ("x",))
-    assert {k for k, origin in loaded.origins.items() if origin != "default"} == {key}
-    assert loaded.origins[key] == name
+#: Values for settings that do not take any value of their type.
+_SPECIAL: dict[str, Any] = {
+    "store.uri": "sqlite:////x/y.db",
+    "store.embedding_storage": "bindata",
+    "llm.provider": "replay",
+    "embedding.provider": "none",
+    "embedding.local_model": "multilingual-e5-small",
+    "embedding.prices": {"m": 2.5},
+    "server.recall": "off",
+    "server.users": {"anna@example.org": "anna"},
+    "formation.extraction": "single",
+    "formation.former": "platform",
+    "formation.verify": "all",
+    "formation.doubtful": "drop",
+    **{f"scopes.{kind}.review": "everything" for kind in ScopeKind},
+    "context.recall": "llm",
+    "search.recipe": "rrf+mmr",
+    "search.rerank_scores": "logits",
+    "search.semantic_floor": 0.5,
+    "search.min_score": 0.5,
+    **dict.fromkeys(keys.PATHS, "/x/y"),
+}
+
+
+def test_every_variable_sets_its_setting_alone(machine: Machine) -> None:
+    for name, key in sorted(keys.environment_names().items()):
+        default = keys.defaults()[key]
+        value = _SPECIAL.get(key) or _CHANGED[type(default)](default)
+        text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+        machine.environ[name] = text
+        loaded = machine.load()
+        del machine.environ[name]
+        after = dict(keys.leaves(loaded.settings))
+        assert {k for k in after if after[k] != keys.defaults()[k]} == {key}
+        assert msgspec.to_builtins(after[key]) in (value, {"m": (1.5, 2.0)}, ("x",)), key
+        assert {k for k, origin in loaded.origins.items() if origin != "default"} == {key}
+        assert loaded.origins[key] == name
 
 
 def test_an_empty_variable_is_unset(machine: Machine) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from edenmem.models.changes import Actor, Change, ChangeSet
+from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, ReviseFact
 from edenmem.models.formation import Formation, FormationStatus, Trigger
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import new_id
@@ -17,6 +17,14 @@ from edenmem.models.scope import Scope
 NOW = datetime(2026, 3, 14, 12, 0, tzinfo=UTC)
 
 ACTOR = Actor(name="tester", host="test-host", command="test")
+
+T = TypeVar("T")
+
+
+def some(value: T | None) -> T:
+    """Return a value that must be there."""
+    assert value is not None
+    return value
 
 
 class FixedClock:
@@ -116,6 +124,18 @@ def make_fact(scope: Scope, content: str = "Anna lives in Lisbon.", **fields: An
         **scope.fields(),
     }
     return Fact(content=content, **{**defaults, **fields})
+
+
+def revision(fact: Fact, content: str, **fields: Any) -> ReviseFact:
+    """Return the change of a fact's text at `NOW`."""
+    defaults: dict[str, Any] = {"scope": fact.home, "expected_version": fact.version, "at": NOW}
+    return ReviseFact(fact_id=fact.id, content=content, **{**defaults, **fields})
+
+
+def removal(fact: Fact, **fields: Any) -> RemoveFact:
+    """Return the removal of a fact at `NOW`."""
+    defaults: dict[str, Any] = {"scope": fact.home, "expected_version": fact.version, "at": NOW}
+    return RemoveFact(fact_id=fact.id, **{**defaults, **fields})
 
 
 def make_reflection(

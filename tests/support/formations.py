@@ -11,6 +11,7 @@ from edenmem.memory import formations as steps
 from edenmem.models.changes import ChangeResult
 from edenmem.models.formation import Formation
 from edenmem.store.protocol.store import Store
+from tests.support.builders import NOW, change_set
 
 
 class Steps:
@@ -34,7 +35,10 @@ class Steps:
         return self._take(steps.narrow, formation_id, **values)
 
     def record(self, formation_id: str, **values: Any) -> Formation | None:
-        return self._take(steps.record, formation_id, **values)
+        """Record an outcome: by default of "worker-1" at `NOW`, and without anything in it."""
+        outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}}
+        defaults = {"worker": "worker-1", "changes": change_set(), "now": NOW, **outcome}
+        return self._take(steps.record, formation_id, **{**defaults, **values})
 
     def release(self, formation_id: str, **values: Any) -> Formation | None:
         return self._take(steps.release, formation_id, **values)

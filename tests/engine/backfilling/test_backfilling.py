@@ -14,14 +14,13 @@ from edenmem.engine.embeddings.backfill import Backfiller, batch_by_agent
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderTimeout
-from edenmem.models.changes import ReviseFact
 from edenmem.models.formation import CallUsage
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.statistics import sum_by_model
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, make_fact
+from tests.support.builders import make_fact, revision, some
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.runtime import make_runtime
@@ -62,8 +61,7 @@ async def test_every_fact_gets_a_vector_of_its_text(
     assert set(embedder.roles) == {"passage"}
     assert max(seen) == 280
     for fact in facts:
-        stored = store.memory.fact(fact.id, with_vector=True)
-        assert stored is not None
+        stored = some(store.memory.fact(fact.id, with_vector=True))
         assert stored.embedding == embedder.vector(fact.content)
         assert stored.embedding_model == embedder.model
         assert stored.version == 1
@@ -142,9 +140,7 @@ async def test_an_edited_text_gets_no_vector_of_the_old_one(store: Store) -> Non
 
     class Slow(FakeEmbedder):
         async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
-            change = ReviseFact(
-                scope=MIRA, fact_id=fact.id, expected_version=1, content="new", at=NOW
-            )
+            change = revision(fact, "new", scope=MIRA)
             if not self.calls:
                 applied(store, change)
             return await super().embed(texts, role=role)
@@ -154,8 +150,7 @@ async def test_an_edited_text_gets_no_vector_of_the_old_one(store: Store) -> Non
     report = await backfiller.run()
     assert (report.embedded, report.changed) == (0, 1)
     assert (await backfiller.run()).embedded == 1
-    stored = store.memory.fact(fact.id, with_vector=True)
-    assert stored is not None
+    stored = some(store.memory.fact(fact.id, with_vector=True))
     assert stored.embedding == embedder.vector("new")
 
 

@@ -23,7 +23,7 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings, StoreSettings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
-from tests.support.builders import NOW, make_agent
+from tests.support.builders import NOW, make_agent, some
 from tests.support.memory import add_fact
 from tests.support.vectors import random_unit
 
@@ -157,8 +157,7 @@ async def test_an_unused_model_is_not_opened(store: Store, monkeypatch: pytest.M
         raise StoreError("unreachable")
 
     monkeypatch.setattr(type(store.vectors), "first_vector_model", fail)
-    unused = open_embedder_for(settings(), store)
-    assert unused is not None
+    unused = some(open_embedder_for(settings(), store))
     await unused.close()
     with pytest.raises(StoreError, match="unreachable"):
         _ = unused.model

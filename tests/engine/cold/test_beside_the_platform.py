@@ -20,7 +20,7 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.cold.conftest import ADAM, ANNA, EVE, ON_EACH_STORE, Quiet
-from tests.support.builders import ACTOR, ago, make_messages, make_user
+from tests.support.builders import ACTOR, ago, make_messages, make_user, some
 from tests.support.memory import facts_of
 from tests.support.platform_cursor import cursor_of, put_cursor, put_proof
 from tests.support.runtime import make_runtime
@@ -141,11 +141,9 @@ async def test_an_imported_session_is_left_by_the_platform(quiet: Quiet) -> None
     """Known failure 60: the platform formed imported sessions."""
     hosts = quiet.add("of the platform", 0, id="a" * 24, status="active")
     import_sessions(make_runtime(quiet.store), _lines("new", hosts.id))
-    new = quiet.store.host.session(derived_id("session", "new"))
-    assert new is not None
+    new = some(quiet.store.host.session(derived_id("session", "new")))
     for session_id, imported in ((new.id, True), (hosts.id, False)):
-        found = quiet.store.host.session(session_id)
-        assert found is not None
+        found = some(quiet.store.host.session(session_id))
         assert (found.imported, found.status) == (imported, STORED if imported else "active")
     assert STORED != "active"
     assert (await quiet.run()).formed == 2

@@ -207,13 +207,7 @@ async def test_recorded_formations_are_completed_without_a_model(quiet: Quiet) -
     assert quiet.store.formations.claim(formation)
     reflection = make_reflection(Scope.session(EVE.id, session.id))
     assert Steps(quiet.store).record(
-        formation.id,
-        worker="worker-1",
-        changes=change_set(AddReflection(reflection=reflection, word_limit=200)),
-        decisions=(),
-        usage=(),
-        counts={},
-        now=NOW,
+        formation.id, changes=change_set(AddReflection(reflection=reflection, word_limit=200))
     )
     report = await quiet.run(llm=None)
     assert (report.completed, report.formed, report.stopped_early) == (1, 0, None)

@@ -16,7 +16,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.cold.conftest import ANNA, EVE, ON_EACH_STORE, Quiet, fact_of, no_reflections
-from tests.support.builders import ago, change_set, make_formation, make_messages
+from tests.support.builders import ago, make_formation, make_messages
 from tests.support.formations import Steps
 from tests.support.memory import facts_of
 from tests.support.platform_cursor import put_proof
@@ -151,7 +151,7 @@ async def test_the_rest_of_a_begun_range_has_no_minimum(quiet: Quiet) -> None:
     formations = quiet.store.formations
     assert formations.claim(first)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": now}
-    assert Steps(quiet.store).record(first.id, worker="worker-1", changes=change_set(), **outcome)
+    assert Steps(quiet.store).record(first.id, **outcome)
     Steps(quiet.store).apply(first.id, now=now)
     report = await quiet.run()
     assert (report.formed, report.messages) == (1, 2)

@@ -16,12 +16,12 @@ from edenmem.engine.context.recall import Recaller
 from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.scopes.overview import scope_statuses
 from edenmem.errors import UsageError
-from edenmem.models.changes import ReviseFact, SetAgentToggles
+from edenmem.models.changes import SetAgentToggles
 from edenmem.models.host import CachedContext
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import ContextSettings, Settings
 from tests.engine.conftest import make_cast
-from tests.support.builders import NOW, FixedClock, ago, make_message
+from tests.support.builders import NOW, FixedClock, ago, make_message, revision, some
 from tests.support.memory import add_fact, add_reflection, applied, consolidate, set_policy
 from tests.support.runtime import make_runtime
 
@@ -134,13 +134,7 @@ async def test_known_failure_38_an_old_fact_corrected_today_is_recent(cast: Cast
     assert "Gate A" not in (await build(cast)).xml
     applied(
         cast.store,
-        ReviseFact(
-            scope=cast.agent_scope,
-            fact_id=old.id,
-            expected_version=1,
-            content="Gate B is open.",
-            at=ago(minutes=3),
-        ),
+        revision(old, "Gate B is open.", scope=cast.agent_scope, at=ago(minutes=3)),
     )
     xml = (await build(cast)).xml
     assert ElementTree.fromstring(xml).findtext("Facts") == (
@@ -212,8 +206,7 @@ async def test_known_failure_7_a_second_person_is_noticed_before_the_cache(cast:
     assert "secret" in (await build(cast)).xml
     joining = msgspec.structs.replace(cast.session, users=(cast.anna.id, cast.bruno.id))
     assert not cast.store.host.put_session(joining)
-    joined = cast.store.host.session(cast.session.id)
-    assert joined is not None
+    joined = some(cast.store.host.session(cast.session.id))
     cast.session = joined
     report = await build(cast)
     assert "secret" not in report.xml
@@ -239,8 +232,7 @@ async def test_known_failure_59_a_context_for_a_guest_is_not_kept(cast: Cast) ->
     await build(cast, speaker=cast.bruno.id)
     assert cast.store.contexts.find_context(cast.session.id, cast.eve.id) is None
     await build(cast, speaker=cast.anna.id)
-    kept = cast.store.contexts.find_context(cast.session.id, cast.eve.id)
-    assert kept is not None
+    kept = some(cast.store.contexts.find_context(cast.session.id, cast.eve.id))
     assert "Anna's secret." in kept.xml
     await build(cast, speaker=cast.bruno.id, force_refresh=True)
     assert cast.store.contexts.find_context(cast.session.id, cast.eve.id) == kept
@@ -248,8 +240,7 @@ async def test_known_failure_59_a_context_for_a_guest_is_not_kept(cast: Cast) ->
 
 async def test_changes_in_any_scope_make_the_cached_context_stale(cast: Cast) -> None:
     async def is_cached() -> bool:
-        agent = cast.store.host.agent(cast.eve.id)
-        assert agent is not None
+        agent = some(cast.store.host.agent(cast.eve.id))
         return (await builder(cast).build(cast.session, agent)).cached
 
     await build(cast)
@@ -274,8 +265,7 @@ async def test_other_settings_or_a_foreign_text_make_the_cached_context_stale(ca
     first = await build(cast)
     assert not (await builder(cast, facts_limit=3).build(cast.session, cast.eve)).cached
     await build(cast)
-    ours = cast.store.contexts.find_context(cast.session.id, cast.eve.id)
-    assert ours is not None
+    ours = some(cast.store.contexts.find_context(cast.session.id, cast.eve.id))
     foreign = CachedContext(
         xml="<MemoryContext>by another program", fingerprint=ours.fingerprint, built_at=NOW
     )

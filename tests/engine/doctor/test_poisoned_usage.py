@@ -9,6 +9,7 @@ import pytest
 from edenmem.models.backup import RecordKind
 from edenmem.models.formation import CallUsage, calls_from
 from edenmem.models.statistics import sum_by_model
+from tests.support.builders import some
 from tests.support.damage import NO_USAGE
 from tests.support.forgetting import forget
 from tests.support.ward import Ward
@@ -41,8 +42,7 @@ def test_usage_that_is_not_a_list_is_read_as_none(stored: Any) -> None:
 @pytest.mark.parametrize("usage", [NO_USAGE, [], "text"], ids=["nonsense", "nothing", "no list"])
 def test_an_invalid_record_is_read_summed_exported_and_erased(ward: Ward, usage: Any) -> None:
     ward.set("formation", ward.ids.applied, usage=usage)
-    formation = ward.store.formations.formation(ward.ids.applied)
-    assert formation is not None
+    formation = some(ward.store.formations.formation(ward.ids.applied))
     assert formation.usage == (READ_AS if usage is NO_USAGE else ())
     assert formation in list(ward.store.formations.list_formations())
     exported = {record.id: record for record in ward.store.walk.documents([RecordKind.FORMATION])}[

@@ -16,6 +16,7 @@ from edenmem.models.scope import Scope
 from tests.engine.doctor.conftest import SETTINGS, examine, fix, found
 from tests.engine.doctor.test_damage import said
 from tests.support import damage
+from tests.support.builders import some
 from tests.support.runtime import make_runtime
 from tests.support.ward import EMBEDDER, TODAY, MongoWard, SqliteWard, Ward
 
@@ -136,8 +137,7 @@ def test_a_text_edited_outside_is_hashed_embedded_and_found(ward: Ward) -> None:
     """Known failure 19: a vector belonged to an earlier text of its fact."""
     damage.a_text_was_changed_past_edenmem(ward)
     fix(ward)
-    fact = ward.store.memory.fact(ward.ids.lives, with_vector=True)
-    assert fact is not None
+    fact = some(ward.store.memory.fact(ward.ids.lives, with_vector=True))
     assert fact.hash == content_hash(fact.content)
     assert fact.embedding == EMBEDDER.vector(fact.content)
     assert fact.version == 2
@@ -166,8 +166,7 @@ def test_absorbed_reflections_are_not_absorbed_twice(ward: Ward) -> None:
         ward.ids.third,
         ward.ids.fourth,
     ]
-    second = ward.store.memory.reflection(ward.ids.second)
-    assert second is not None
+    second = some(ward.store.memory.reflection(ward.ids.second))
     assert second.absorbed
     assert second.consolidated_into == ward.ids.text
 

@@ -26,14 +26,14 @@ from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found
 from tests.support.atlas_server import AtlasServer
-from tests.support.builders import change_set, make_agent, make_fact, make_user
+from tests.support.builders import make_agent, make_fact, make_user, some
 from tests.support.damage import (
     an_agent_is_missing,
     bytes_that_are_no_text,
     vectors_are_zeros_or_lost,
 )
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import add_fact
+from tests.support.memory import add_fact, applied
 from tests.support.runtime import make_runtime
 from tests.support.schema_steps import add_steps
 from tests.support.stores import secantus_store
@@ -247,8 +247,7 @@ def test_only_a_local_model_embeds_a_sample_again(
 ) -> None:
     model = EmbeddingSettings(provider=provider, api_key="k", model="gateway/model")
     vectors_are_zeros_or_lost(on_sqlite)
-    fact = on_sqlite.store.memory.fact(on_sqlite.ids.of_bruno)
-    assert fact is not None
+    fact = some(on_sqlite.store.memory.fact(on_sqlite.ids.of_bruno))
     foreign = {fact.id: (fact.hash, EMBEDDER.vector("Sea salt on copper."))}
     on_sqlite.store.vectors.set_vectors(foreign, model=EMBEDDER.model)
     EMBEDDER.calls.clear()
@@ -296,7 +295,7 @@ def test_facts_in_another_language_with_an_english_model(
     scope = Scope.agent("a" * 24)
     german = [f"Der Hund von Anna ist {years} Jahre alt und mag die Katze." for years in range(99)]
     facts = [make_fact(scope, text) for text in german]
-    on_sqlite.store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(on_sqlite.store, *(AddFact(fact=fact) for fact in facts))
     assert "--to local_model=multilingual-e5-small" in remedy()
     notice = language_notice(on_sqlite.store, model)
     assert notice.startswith("99 of ")

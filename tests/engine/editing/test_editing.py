@@ -28,9 +28,11 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    some,
 )
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
 SETTINGS = Settings()
@@ -59,12 +61,12 @@ class World:
         fact = make_fact(
             self.of_user, content, formed_at=ago(days=9), embedding=vector, embedding_model=model
         )
-        self.store.changes.apply(change_set(AddFact(fact=fact)))
+        applied(self.store, AddFact(fact=fact))
         return fact
 
     def reflection(self, content: str = "Anna likes short answers.") -> Reflection:
         reflection = make_reflection(self.of_user, content)
-        self.store.changes.apply(change_set(AddReflection(reflection=reflection, word_limit=300)))
+        applied(self.store, AddReflection(reflection=reflection, word_limit=300))
         return reflection
 
     def text(self, content: str, version: int = 0, absorbed: Sequence[str] = ()) -> None:
@@ -86,9 +88,7 @@ class World:
         return self.store.memory.policies([scope]).get(scope)
 
     def stored(self, fact_id: str) -> Fact:
-        fact = self.store.memory.fact(fact_id, with_vector=True)
-        assert fact is not None
-        return fact
+        return some(self.store.memory.fact(fact_id, with_vector=True))
 
 
 @pytest.fixture
@@ -132,8 +132,7 @@ class TestAddFact:
         assert report.after["formed_at"].startswith("2026-03-14T12:00:00")
         assert "embedding" not in report.after
         assert report.result is not None
-        entry = world.store.log.audit_entry(report.result.change_id)
-        assert entry is not None
+        entry = some(world.store.log.audit_entry(report.result.change_id))
         assert (entry.actor.command, entry.reason) == ("fact edit", "she said so")
 
     async def test_a_dry_run_writes_nothing_and_asks_no_model(
@@ -401,8 +400,7 @@ class TestReflections:
         added = await editor.add_reflection(world.of_user, "Anna is patient.")
         assert [item.id for item in world.store.memory.pending(world.of_user)] == [added.target_id]
         await editor.edit_reflection(added.target_id, "Anna is kind.", expected_version=1)
-        stored = world.store.memory.reflection(added.target_id)
-        assert stored is not None
+        stored = some(world.store.memory.reflection(added.target_id))
         assert (stored.content, stored.version) == ("Anna is kind.", 2)
         await editor.delete_reflection(added.target_id, expected_version=2)
         assert world.store.memory.pending(world.of_user) == []
@@ -517,8 +515,7 @@ class TestPolicies:
             world.of_user,
             {"word_limit": "250", "private": "true", "fast_model": " m ", "fact_buffer_max": 0},
         )
-        policy = world.policy(world.of_user)
-        assert policy is not None
+        policy = some(world.policy(world.of_user))
         assert (policy.word_limit, policy.private, policy.fast_model) == (250, True, "m")
         assert policy.fact_buffer_max == 0
         assert policy.version == 1
@@ -528,8 +525,7 @@ class TestPolicies:
     ) -> None:
         await editor.set_policy(world.of_user, {"word_limit": 250, "slow_model": "m"})
         await editor.set_policy(world.of_user, {"word_limit": None, "slow_model": ""})
-        policy = world.policy(world.of_user)
-        assert policy is not None
+        policy = some(world.policy(world.of_user))
         assert (policy.word_limit, policy.slow_model, policy.version) == (None, None, 2)
 
     @pytest.mark.parametrize(
@@ -566,8 +562,7 @@ class TestPolicies:
 class TestAgentsAndPrivacy:
     async def test_toggles(self, editor: AwaitedEditor, world: World) -> None:
         report = await editor.set_agent(world.agent.id, user_memory=False)
-        agent = world.store.host.agent(world.agent.id)
-        assert agent is not None
+        agent = some(world.store.host.agent(world.agent.id))
         assert (agent.user_memory_enabled, agent.agent_memory_enabled) == (False, True)
         assert report.before is not None
         assert report.before["user_memory_enabled"] is True

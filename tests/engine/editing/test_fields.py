@@ -16,9 +16,10 @@ from edenmem.models.memory import NO_FIELDS, FactFields
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import make_cast
-from tests.support.builders import NOW, FixedClock, change_set, make_actor, make_fact
+from tests.support.builders import NOW, FixedClock, make_actor, make_fact, some
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
 DAY = timedelta(days=1)
@@ -73,8 +74,7 @@ async def test_fields_are_edited_and_restored(
     runtime = make_runtime(store, embedder=embedder, clock=clock, actor=make_actor("fact edit"))
     editor = AwaitedEditor(runtime)
     added = await editor.add_fact(cast.anna_scope, "Anna sings.", fields=FIELDS)
-    fact = store.memory.fact(added.target_id)
-    assert fact is not None
+    fact = some(store.memory.fact(added.target_id))
     assert fact.fields == FIELDS
     with pytest.raises(ConflictError, match=fact.id):
         await editor.add_fact(cast.anna_scope, "Anna hums.", fields=FactFields(key="k"))
@@ -90,8 +90,7 @@ async def test_fields_are_edited_and_restored(
     clock.advance(days=2)
     assert [*store.memory.facts(FactFilter(scopes=cast.anna_scopes, live_at=clock()))] == []
     await editor.restore_fact(fact.id, version=1)
-    now = store.memory.fact(fact.id)
-    assert now is not None
+    now = some(store.memory.fact(fact.id))
     assert (now.version, now.fields, now.previous_content) == (3, FIELDS, None)
 
     soon = NO_FIELDS.until(clock() + DAY)
@@ -111,7 +110,7 @@ def test_expired_facts_go_in_one_run_and_come_back_for_good(
         for number in range(1, 4)
         for scope in (cast.anna_scope, cast.agent_scope)
     ]
-    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(store, *(AddFact(fact=fact) for fact in facts))
     clock.advance(days=2)
     runtime = make_runtime(store, clock=clock, actor=make_actor("cold run", run_id=RUN))
     assert expire(runtime, agent_ids=[other.id]) == 0

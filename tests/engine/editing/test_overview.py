@@ -30,6 +30,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.formations import Steps
+from tests.support.memory import applied
 
 SETTINGS = Settings()
 EDEN, ABRAHAM = make_agent("eden"), make_agent("abraham")
@@ -56,7 +57,7 @@ def reflect(store: Store, scope: Scope, count: int) -> None:
         )
         for n in range(count)
     ]
-    store.changes.apply(change_set(*changes))
+    applied(store, *changes)
 
 
 def write_policy(store: Store, scope: Scope, **fields: object) -> None:
@@ -99,7 +100,7 @@ class TestScopeStatuses:
             at=NOW,
             absorbed_ids=(store.memory.pending(OF_ANNA)[0].id,),
         )
-        store.changes.apply(change_set(text))
+        applied(store, text)
         (status,) = scope_statuses(store, SETTINGS, details=True)
         assert (status.version, status.words) == (1, 3)
         assert status.last_consolidated_at == NOW
@@ -110,7 +111,7 @@ class TestScopeStatuses:
     def test_more_scopes_than_one_batch(self, store: Store) -> None:
         count = 1100
         facts = [make_fact(Scope.group(EDEN.id, f"g{n:04}")) for n in range(count)]
-        store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+        applied(store, *(AddFact(fact=fact) for fact in facts))
         statuses = list(scope_statuses(store, SETTINGS, kinds=[ScopeKind.GROUP]))
         assert [status.scope.owner for status in statuses] == [f"g{n:04}" for n in range(count)]
         assert {status.word_limit for status in statuses} == {500}
@@ -137,9 +138,7 @@ def test_names(store: Store) -> None:
 class TestStoreOverview:
     def test_counts_agents_formations_and_models(self, store: Store) -> None:
         reflect(store, OF_ANNA, 5)
-        store.changes.apply(
-            change_set(AddFact(fact=make_fact(OF_ANNA)), AddFact(fact=make_fact(OF_EDEN)))
-        )
+        applied(store, AddFact(fact=make_fact(OF_ANNA)), AddFact(fact=make_fact(OF_EDEN)))
         messages = make_messages(LUNCH, 4)
         store.host.add_messages(LUNCH.id, messages)
         formation = make_formation(LUNCH, messages)

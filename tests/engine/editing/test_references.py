@@ -8,7 +8,7 @@ import pytest
 
 from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError, UsageError
-from edenmem.models.changes import AddFact, AddReflection, RemoveFact, WritePolicy
+from edenmem.models.changes import AddFact, AddReflection, WritePolicy
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
 from tests.support.builders import (
@@ -20,7 +20,9 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    removal,
 )
+from tests.support.memory import applied
 
 EDEN = make_agent("eden", id="aaaa" + "0" * 20)
 ABRAHAM = make_agent("abraham", id="aaab" + "0" * 20)
@@ -109,7 +111,7 @@ class TestThings:
         fact = make_fact(scope, id="1234" + "0" * 20)
         reflection = make_reflection(scope, id="5678" + "0" * 20)
         added = AddReflection(reflection=reflection, word_limit=300)
-        store.changes.apply(change_set(AddFact(fact=fact), added))
+        applied(store, AddFact(fact=fact), added)
         assert resolver.fact("1234").id == fact.id
         assert resolver.reflection("5678").id == reflection.id
         with pytest.raises(NotFoundError) as caught:
@@ -119,9 +121,9 @@ class TestThings:
     def test_a_deleted_fact_by_its_full_id(self, resolver: Resolver, store: Store) -> None:
         scope = Scope.user(EDEN.id, ANNA.id)
         fact = make_fact(scope, id="1234" + "0" * 20)
-        remove = RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW)
-        store.changes.apply(change_set(AddFact(fact=fact)))
-        store.changes.apply(change_set(remove))
+        remove = removal(fact, scope=scope)
+        applied(store, AddFact(fact=fact))
+        applied(store, remove)
         assert resolver.fact_id(fact.id) == fact.id
         with pytest.raises(NotFoundError):
             resolver.fact_id("1234")
@@ -200,7 +202,7 @@ class TestScopes:
     def test_memory_of_a_deleted_user_is_accessible(self, resolver: Resolver, store: Store) -> None:
         with pytest.raises(NotFoundError):
             resolver.scope("user", agent="eden", user=GONE)
-        store.changes.apply(change_set(AddFact(fact=make_fact(Scope.user(EDEN.id, GONE)))))
+        applied(store, AddFact(fact=make_fact(Scope.user(EDEN.id, GONE))))
         assert resolver.scope("user", agent="eden", user=GONE) == Scope.user(EDEN.id, GONE)
         with pytest.raises(NotFoundError):
             resolver.scope("user", agent="abraham", user=GONE)
@@ -211,7 +213,7 @@ class TestScopes:
         self, resolver: Resolver, store: Store
     ) -> None:
         for group in ("beef" + "0" * 20, "dead-poets"):
-            store.changes.apply(change_set(AddFact(fact=make_fact(Scope.group(EDEN.id, group)))))
+            applied(store, AddFact(fact=make_fact(Scope.group(EDEN.id, group))))
         assert resolver.group(EDEN, "beef") == "beef" + "0" * 20
         assert resolver.group(EDEN, "dead", new=True) == "dead"
         assert resolver.group(EDEN, "dead-poets") == "dead-poets"

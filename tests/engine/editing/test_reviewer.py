@@ -19,7 +19,7 @@ from edenmem.models.memory import Fact, Held, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast, make_cast
-from tests.support.builders import FixedClock, ago, make_held
+from tests.support.builders import FixedClock, ago, make_held, some
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact, add_reflection, applied, facts_of, set_policy
 from tests.support.runtime import make_runtime
@@ -57,9 +57,7 @@ class Desk:
         return facts_of(self.store, scope or self.cast.anna_scope)
 
     def fact(self, fact_id: str) -> Fact:
-        found = self.store.memory.fact(fact_id, with_vector=True)
-        assert found is not None
-        return found
+        return some(self.store.memory.fact(fact_id, with_vector=True))
 
     def undo(self, report: EditReport) -> None:
         """Undo, redo and undo it again."""

@@ -12,8 +12,9 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
-from tests.support.builders import change_set, make_fact
+from tests.support.builders import make_fact
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 
 
 class Memory:
@@ -35,7 +36,7 @@ class Memory:
             )
             for text in texts
         ]
-        self.store.changes.apply(change_set(*(AddFact(fact=fact) for fact in made)))
+        applied(self.store, *(AddFact(fact=fact) for fact in made))
         return [fact.id for fact in made]
 
     def accesses(self, scope: Scope) -> int:

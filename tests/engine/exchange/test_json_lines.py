@@ -26,19 +26,19 @@ from edenmem.engine.exchange.importer import Importer, RestoreReport
 from edenmem.engine.exchange.records import Parser
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import RecordKind
-from edenmem.models.changes import AddFact, ReviseFact, WriteConsolidation
+from edenmem.models.changes import AddFact, WriteConsolidation
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.store.contract.test_backup import fill
-from tests.support.builders import NOW, change_set, make_agent, make_fact, make_user
+from tests.support.builders import NOW, make_agent, make_fact, make_user, revision
 from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import fill as fill_town
 from tests.support.forgetting import forget, make_town, plan_of
 from tests.support.leak import EARLIER, SECRET, make_leak
-from tests.support.memory import add_fact, add_reflection
+from tests.support.memory import add_fact, add_reflection, applied
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
@@ -117,7 +117,7 @@ def test_a_backup_restores_texts_of_any_length(open_store: OpenStore) -> None:
     long = WriteConsolidation(
         scope=scope, expected_version=0, content=text, word_limit=1_200, at=NOW
     )
-    one.changes.apply(change_set(long))
+    applied(one, long)
     assert imported(two, exported(one)).total("refused") == 0
     assert two.memory.consolidations([scope])[scope].consolidated_content == text
     with pytest.raises(InputError, match="characters"):
@@ -202,7 +202,7 @@ def test_a_selection_can_be_restored_alone(open_store: OpenStore) -> None:
     scopes = fill(one)
     other = make_agent("adam")
     one.host.add_agent(other)
-    one.changes.apply(change_set(AddFact(fact=make_fact(Scope.agent(other.id), "Not hers."))))
+    applied(one, AddFact(fact=make_fact(Scope.agent(other.id), "Not hers.")))
     data = exported(one, agent_ids=(scopes["agent"].agent_id,))
     assert b"Not hers." not in data
     imported(two, data)
@@ -404,13 +404,7 @@ def test_later_memory_survives_a_restored_backup(town: Store) -> None:
     imported(town, line(scope="agent", id="f" * 24))
     backup = exported(town)
     (fact,) = facts(town)
-    town.changes.apply(
-        change_set(
-            ReviseFact(
-                scope=fact.home, fact_id=fact.id, expected_version=1, content="By hand.", at=NOW
-            )
-        )
-    )
+    applied(town, revision(fact, "By hand."))
     report = imported(town, backup)
     assert report.differing == 1
     assert [fact.content for fact in facts(town)] == ["By hand."]

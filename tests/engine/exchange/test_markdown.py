@@ -27,7 +27,6 @@ from edenmem.errors import ConflictError, InputError
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
-    ReviseFact,
     WriteConsolidation,
 )
 from edenmem.models.memory import FactFields
@@ -38,14 +37,16 @@ from edenmem.text import clean
 from tests.support.builders import (
     NOW,
     ago,
-    change_set,
     make_actor,
     make_agent,
     make_fact,
     make_reflection,
     make_user,
+    removal,
+    revision,
+    some,
 )
-from tests.support.memory import add_fact
+from tests.support.memory import add_fact, applied
 from tests.support.runtime import make_runtime
 
 RUN = "e" * 24
@@ -58,19 +59,18 @@ def scope(sqlite_store: Store) -> Scope:
     sqlite_store.host.add_agent(eve)
     sqlite_store.host.add_user(anna)
     scope = Scope.user(eve.id, anna.id)
-    sqlite_store.changes.apply(
-        change_set(
-            AddFact(fact=make_fact(scope, "Anna lives in Lisbon.", formed_at=ago(days=2))),
-            AddFact(fact=make_fact(scope, "Anna has two cats.", formed_at=ago(days=1))),
-            AddReflection(reflection=make_reflection(scope, "She is brief."), word_limit=9),
-            WriteConsolidation(
-                scope=scope,
-                expected_version=0,
-                content="Anna gardens.\n\n## Facts\n\n- in the evening",
-                word_limit=300,
-                at=NOW,
-            ),
-        )
+    applied(
+        sqlite_store,
+        AddFact(fact=make_fact(scope, "Anna lives in Lisbon.", formed_at=ago(days=2))),
+        AddFact(fact=make_fact(scope, "Anna has two cats.", formed_at=ago(days=1))),
+        AddReflection(reflection=make_reflection(scope, "She is brief."), word_limit=9),
+        WriteConsolidation(
+            scope=scope,
+            expected_version=0,
+            content="Anna gardens.\n\n## Facts\n\n- in the evening",
+            word_limit=300,
+            at=NOW,
+        ),
     )
     return scope
 
@@ -139,8 +139,7 @@ def test_fields_are_kept_and_edited_beside_the_text(
     (edit,) = plan.edits
     assert edit.shown[0].startswith('Anna rows. {"key":"a--\\u003eb"')
     assert report.done == 1
-    now = sqlite_store.memory.fact(fact.id)
-    assert now is not None
+    now = some(sqlite_store.memory.fact(fact.id))
     assert now.fields == msgspec.structs.replace(fields, tags=("water", "boats"))
     assert now.version == 2
     plan, _ = take(sqlite_store, folder)
@@ -213,7 +212,7 @@ def test_a_removed_line_deletes_only_with_the_option(
     kept = [line for line in listed.read_text().splitlines() if "Lisbon" not in line]
     listed.write_text("\n".join([*kept, "- Anna lives in Porto."]) + "\n")
     newer = make_fact(scope, "Made since.", formed_at=NOW)
-    sqlite_store.changes.apply(change_set(AddFact(fact=newer)))
+    applied(sqlite_store, AddFact(fact=newer))
     plan = plan_edits(folder, sqlite_store, delete=False)
     assert ([edit.action for edit in plan.edits], plan.missing) == (["add"], 1)
     plan, report = take(sqlite_store, folder, delete=True)
@@ -245,15 +244,12 @@ def test_changes_on_both_sides_are_conflicts(
     (fact,) = [
         f for f in sqlite_store.memory.facts(FactFilter(scopes=(scope,))) if "cats" in f.content
     ]
-    sqlite_store.changes.apply(
-        change_set(
-            ReviseFact(
-                scope=scope, fact_id=fact.id, expected_version=1, content="No cats.", at=NOW
-            ),
-            WriteConsolidation(
-                scope=scope, expected_version=1, content="Rewritten.", word_limit=300, at=NOW
-            ),
-        )
+    applied(
+        sqlite_store,
+        revision(fact, "No cats.", scope=scope),
+        WriteConsolidation(
+            scope=scope, expected_version=1, content="Rewritten.", word_limit=300, at=NOW
+        ),
     )
     change(folder, "facts.md", "two cats", "three cats")
     change(folder, "facts.md", "Lisbon", "Porto")
@@ -289,7 +285,7 @@ def test_swapped_texts_are_not_lost(
     sqlite_store.host.add_agent(eve)
     scope = Scope.agent(eve.id)
     facts = [make_fact(scope, text, formed_at=ago(hours=1)) for text in ("One.", "Two.")]
-    sqlite_store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts), at=ago(hours=1)))
+    applied(sqlite_store, *(AddFact(fact=fact) for fact in facts), at=ago(hours=1))
     folder = export(sqlite_store, tmp_path / "notes")
     (listed,) = folder.rglob("facts.md")
     head = listed.read_text().partition("\n- ")[0]
@@ -319,7 +315,7 @@ def test_damaged_and_forged_files_are_listed(
     folder = export(sqlite_store, tmp_path / "notes")
     stranger = Scope.agent(scope.agent_id)
     other = make_fact(stranger, "Of another scope.")
-    sqlite_store.changes.apply(change_set(AddFact(fact=other)))
+    applied(sqlite_store, AddFact(fact=other))
     (listed,) = folder.rglob("facts.md")
     with listed.open("a") as file:
         file.write(f"- Stolen. <!-- {other.id} v1 -->\n- Ghost. <!-- {'d' * 24} v1 -->\n")
@@ -366,14 +362,9 @@ def test_a_folder_is_updated_only_with_force(
     (folder / ".git").mkdir()
     with pytest.raises(ConflictError):
         export(sqlite_store, folder)
-    anna = sqlite_store.host.user(scope.owner)
-    assert anna is not None
+    assert sqlite_store.host.user(scope.owner)
     for fact in list(sqlite_store.memory.facts(FactFilter(scopes=(scope,)))):
-        from edenmem.models.changes import RemoveFact
-
-        sqlite_store.changes.apply(
-            change_set(RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW))
-        )
+        applied(sqlite_store, removal(fact, scope=scope))
     export(sqlite_store, folder, force=True)
     assert not list(folder.rglob("facts.md"))
     assert (folder / "mine.md").exists()
@@ -399,10 +390,10 @@ def test_names_stay_in_the_folder_and_are_unique(sqlite_store: Store, tmp_path: 
         user = make_user(name)
         sqlite_store.host.add_user(user)
         fact = make_fact(Scope.user(eve.id, user.id), f"Of {name!r}.")
-        sqlite_store.changes.apply(change_set(AddFact(fact=fact)))
+        applied(sqlite_store, AddFact(fact=fact))
     for group in ("..", ".", "g"):
         fact = make_fact(Scope.group(eve.id, group), "A fact.")
-        sqlite_store.changes.apply(change_set(AddFact(fact=fact)))
+        applied(sqlite_store, AddFact(fact=fact))
     folder = export(sqlite_store, tmp_path / "deep" / "notes")
     files = sorted(folder.rglob("facts.md"))
     assert len(files) == len(names) + 3
@@ -447,13 +438,11 @@ def test_any_text_survives_a_round_trip(contents: list[str], text: str) -> None:
         Item(id=f"{number:024x}", content=content, version=number + 1, private=bool(number % 2))
         for number, content in enumerate(contents)
     )
-    page = parse(render(Page(head=head, items=items)))
-    assert page is not None
+    page = some(parse(render(Page(head=head, items=items))))
     assert [msgspec.structs.replace(i, line=0, content=tidy(i.content)) for i in page.items] == [
         msgspec.structs.replace(i, content=tidy(i.content)) for i in items
     ]
-    whole = parse(render(Page(head={**head, "content": "text"}, text=text)))
-    assert whole is not None
+    whole = some(parse(render(Page(head={**head, "content": "text"}, text=text))))
     assert tidy(whole.text) == tidy(text)
 
 

@@ -18,11 +18,10 @@ from edenmem.engine.erasure.reports import (
     receipt_of,
 )
 from edenmem.errors import NotFoundError, UsageError
-from edenmem.models.changes import RemoveFact
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from tests.support.builders import NOW, make_messages, make_session, make_user
+from tests.support.builders import NOW, make_messages, make_session, make_user, removal, some
 from tests.support.forgetting import (
     Town,
     fill,
@@ -162,8 +161,7 @@ def test_nothing_is_rewritten_without_a_decision(town: Town) -> None:
     report = forget(town.store, user="zenobia")
     assert report.complete
     assert report.mentions["kept"] == 1
-    kept = town.store.memory.fact(fact.id)
-    assert kept is not None
+    kept = some(town.store.memory.fact(fact.id))
     assert kept.content == "Zenobia opens the gate."
 
 
@@ -270,7 +268,7 @@ def test_later_mentions_are_found_afterwards(town: Town) -> None:
     report = forget(town.store, plan=plan)
     assert not report.complete
     assert any("names in facts" in found for found in report.remains.found)
-    gone = RemoveFact(scope=town.everybody, fact_id=fact.id, expected_version=1, at=NOW)
+    gone = removal(fact, scope=town.everybody)
     applied(town.store, gone)
 
 

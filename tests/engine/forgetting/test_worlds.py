@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.engine.erasure.passages import walk_passages
-from edenmem.models.changes import RemoveFact, ReviseFact
 from edenmem.models.host import CachedContext
-from tests.support.builders import NOW, ago
+from tests.support.builders import NOW, ago, removal, revision
 from tests.support.forgetting import Town, everything_but, forget, make_town, plan_of
 from tests.support.memory import add_fact, add_reflection, applied, consolidate, set_policy
 
@@ -58,16 +57,10 @@ class _World:
             case "fact" | "revised" | "removed":
                 fact = add_fact(self.store, scope, self._text(hers), formed_at=ago(hours=2))
                 if deed != "fact":
-                    revised = ReviseFact(
-                        scope=scope,
-                        fact_id=fact.id,
-                        expected_version=1,
-                        content=self._text(hers),
-                        at=NOW,
-                    )
+                    revised = revision(fact, self._text(hers), scope=scope)
                     applied(self.store, revised)
                 if deed == "removed":
-                    gone = RemoveFact(scope=scope, fact_id=fact.id, expected_version=2, at=NOW)
+                    gone = removal(fact, scope=scope, expected_version=2)
                     applied(self.store, gone)
             case "reflection":
                 made = add_reflection(self.store, scope, self._text(hers), formed_at=ago(hours=2))

@@ -459,10 +459,9 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(world: World) -> None
         """While the model thinks, the lease runs out and another worker takes the claim."""
         [formation] = world.formations()
         now = world.clock.advance(hours=1)
-        taken = Steps(world.store).claim(
+        assert Steps(world.store).claim(
             formation.id, worker="worker-2", now=now, lease_until=now.replace(hour=23)
         )
-        assert taken is not None
         return facts("Written too late.")
 
     world.llm.script("facts", overtaken)

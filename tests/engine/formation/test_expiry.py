@@ -9,7 +9,8 @@ import pytest
 from edenmem.models.changes import AddFact
 from edenmem.models.memory import FactFields
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
-from tests.support.builders import change_set, make_fact
+from tests.support.builders import make_fact
+from tests.support.memory import applied
 
 LISBON = "Anna Duarte lives in Lisbon."
 HOME = "Anna Duarte has her home in Lisbon."
@@ -34,7 +35,7 @@ async def test_what_is_said_again_does_not_expire(
         embedding=world.embedder.vector(LISBON),
         embedding_model=world.embedder.model,
     )
-    world.store.changes.apply(change_set(AddFact(fact=known)))
+    applied(world.store, AddFact(fact=known))
     world.say("I am Anna Duarte, I live in Lisbon.")
     world.llm.script("facts", facts(fact(said, sources=[1])))
     world.llm.script("reflections", reflections())
@@ -54,7 +55,7 @@ async def test_an_expired_fact_is_no_neighbor(world: World) -> None:
         embedding=world.embedder.vector(LISBON),
         embedding_model=world.embedder.model,
     )
-    world.store.changes.apply(change_set(AddFact(fact=gone)))
+    applied(world.store, AddFact(fact=gone))
     world.say("I am Anna Duarte, I have my home in Lisbon.")
     world.llm.script("facts", facts(fact(HOME, sources=[1])))
     world.llm.script("reflections", reflections())

@@ -7,14 +7,14 @@ import pytest
 from edenmem.engine.history.reader import fact_why
 from edenmem.engine.reports import FormationReport
 from edenmem.errors import ConfigError
-from edenmem.models.changes import ReviseFact, SetAgentToggles
+from edenmem.models.changes import SetAgentToggles
 from edenmem.models.formation import FormationStatus, Trigger
 from edenmem.models.host import Message
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import LLMSettings, ScopeSettings, ScopesSettings, Settings
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
-from tests.support.builders import make_message, make_user
+from tests.support.builders import make_message, make_user, revision, some
 from tests.support.memory import add_fact, add_reflection, applied, consolidate, set_policy
 
 LISBON = "Anna Duarte lives in Lisbon."
@@ -541,13 +541,7 @@ async def test_if_the_old_fact_changed_meanwhile_the_new_one_is_added(world: Wor
 
     def correct(request: object) -> dict[str, Any]:
         """While the model thinks, a person corrects the fact."""
-        change = ReviseFact(
-            scope=world.cast.anna_scope,
-            fact_id=old.id,
-            expected_version=1,
-            content=corrected,
-            at=world.clock(),
-        )
+        change = revision(old, corrected, scope=world.cast.anna_scope, at=world.clock())
         applied(world.store, change)
         return decisions(decision(1, "UPDATE", 1, "Merged from the old text."))
 
@@ -599,8 +593,7 @@ async def test_what_is_told_again_in_confidence_is_private_from_now_on(world: Wo
     world.llm.script("facts", facts(fact(LISBON, private=True)))
     world.say("Keep it to yourself: I live in Lisbon.")
     await world.form_one()
-    kept = world.store.memory.fact(old.id)
-    assert kept is not None
+    kept = some(world.store.memory.fact(old.id))
     assert kept.private
 
 

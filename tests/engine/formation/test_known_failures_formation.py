@@ -16,7 +16,7 @@ from edenmem.models.formation import FormationStatus
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
-from tests.support.builders import make_message
+from tests.support.builders import make_message, some
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import ADVERSARIAL, HOSTILE, NONSENSE, FakeLLM
 from tests.support.memory import add_fact, add_reflection, facts_of
@@ -193,8 +193,7 @@ async def test_19_a_changed_text_has_its_own_vector(world: World) -> None:
     world.llm.script("dedup", decisions(decision(1, "UPDATE", 1, merged)))
     world.say("I moved to Porto.")
     await world.form_one()
-    changed = world.store.memory.fact(old.id, with_vector=True)
-    assert changed is not None
+    changed = some(world.store.memory.fact(old.id, with_vector=True))
     assert changed.embedding == world.embedder.vector(merged)
 
 

@@ -23,7 +23,7 @@ from edenmem.errors import InputError, NotFoundError
 from edenmem.models.host import Message, Session, ToolCall
 from edenmem.models.ids import derived_id, utc_now
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_user
+from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_user, some
 from tests.support.runtime import make_runtime
 
 AGENT = make_agent("eden", name="Eden")
@@ -63,9 +63,7 @@ def nested(levels: int) -> Any:
 
 
 def session(store: Store, name: str = "lunch") -> Session:
-    found = store.host.session(derived_id("session", name))
-    assert found is not None
-    return found
+    return some(store.host.session(derived_id("session", name)))
 
 
 def messages(store: Store, name: str = "lunch") -> list[Message]:
@@ -130,8 +128,7 @@ class TestWhatIsStored:
         id = "a1" * 12
         data = line(message(), session=id, agent=None, agents=["abraham", AGENT.id])
         take(store, [data])
-        stored = store.host.session(id)
-        assert stored is not None
+        stored = some(store.host.session(id))
         assert stored.agents == (OTHER.id, AGENT.id)
         assert stored.name is None
 
@@ -433,8 +430,7 @@ class TestUnknownNames:
         assert report.agents_added == ("nova",)
         assert report.users_added == ("zoe", id)
         stored = session(store)
-        zoe = store.host.user(stored.users[0])
-        assert zoe is not None
+        zoe = some(store.host.user(stored.users[0]))
         assert zoe.username == "zoe"
         assert stored.users[1] == id
         assert messages(store)[0].sender == zoe.id
@@ -472,10 +468,6 @@ class TestDryRun:
 
 
 class TestReading:
-    def test_a_pipe_is_read_once(self, store: Store) -> None:
-        lines = (data for data in [GOOD, line(message(), session="two")])
-        assert take(store, lines).new_sessions == 2
-
     def test_a_text_file_is_read_from_its_position(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "sessions.jsonl"
         path.write_bytes(line(message(), session="skipped") + GOOD)

@@ -17,11 +17,11 @@ from edenmem.engine.seals.hashes import SealFile, climb, header_of, path_of, roo
 from edenmem.engine.seals.sealer import Sealer, hash_emptied
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import Document, RecordKind
-from edenmem.models.changes import AddFact, RemoveFact, ReviseFact
+from edenmem.models.changes import AddFact, RemoveFact
 from edenmem.models.ids import new_id
 from edenmem.models.records import AuditEntry, Seal, StoredEntry, content_mark, salts_of, users_mark
 from edenmem.models.scope import Scope
-from tests.support.builders import ACTOR, NOW, FixedClock, make_fact
+from tests.support.builders import ACTOR, NOW, FixedClock, make_fact, revision
 from tests.support.forgetting import Town, fill, forget, make_town
 from tests.support.memory import applied
 from tests.support.runtime import make_runtime
@@ -322,9 +322,7 @@ def test_every_field_of_every_entry_is_sealed(town: Town) -> None:
     store = town.store
     fact = make_fact(town.his(), "Bruno rows.", related_users=(town.bruno.id, town.zenobia.id))
     applied(store, AddFact(fact=fact))
-    revise = ReviseFact(
-        scope=fact.home, fact_id=fact.id, expected_version=1, content="Bruno sails.", at=NOW
-    )
+    revise = revision(fact, "Bruno sails.")
     applied(store, revise)
     applied(store, AddFact(fact=make_fact(town.everybody, "Eve listens.")))
     run = forget(store, user="zenobia").id

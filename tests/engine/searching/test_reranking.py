@@ -23,9 +23,10 @@ from edenmem.rerank.local import LocalReranker
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
-from tests.support.builders import FixedClock, ago, change_set, make_fact
+from tests.support.builders import FixedClock, ago, make_fact
 from tests.support.cross_encoder import cross_encoder, relevance
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
 QUERY = "what is the name of the grey cat of Anna"
@@ -70,7 +71,7 @@ def add(
         )
         for text in texts
     ]
-    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(store, *(AddFact(fact=fact) for fact in facts))
     return facts
 
 

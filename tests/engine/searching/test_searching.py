@@ -26,8 +26,9 @@ from edenmem.models.search import SearchAbility
 from edenmem.settings.installation import install_hint
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, FixedClock, ago, change_set, make_fact
+from tests.support.builders import NOW, FixedClock, ago, make_fact, some
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
 AGENT = new_id()
@@ -66,7 +67,7 @@ def add(
         vector = embedder.vector(text) if embedder else None
         model = embedder.model if embedder else None
         facts.append(make_fact(scope, text, embedding=vector, embedding_model=model, **fields))
-    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(store, *(AddFact(fact=fact) for fact in facts))
     return facts
 
 
@@ -212,8 +213,7 @@ class TestCounting:
     ) -> None:
         (fact,) = add(store, embedder, TEXTS[:1])
         assert (await searcher.search(["Lisbon"], [SCOPE], track=False)).hits
-        after = store.memory.fact(fact.id)
-        assert after is not None
+        after = some(store.memory.fact(fact.id))
         assert after.access_count == 0
 
     async def test_a_store_that_cannot_count_still_answers_and_says_so(

@@ -21,8 +21,9 @@ from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.collections import TEXT_INDEX
 from tests.support.atlas_server import AtlasServer
-from tests.support.builders import FixedClock, change_set, make_agent, make_fact, make_user
+from tests.support.builders import FixedClock, make_agent, make_fact, make_user
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 from tests.support.stores import atlas_store
 
@@ -56,7 +57,7 @@ async def add(store: MongoStore, embedder: FakeEmbedder, scope: Scope = SCOPE) -
         make_fact(scope, text, embedding=vector, embedding_model=embedder.model)
         for text, vector in zip(TEXTS, made.vectors, strict=True)
     ]
-    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(store, *(AddFact(fact=fact) for fact in facts))
     return facts
 
 

@@ -11,7 +11,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, ago
+from tests.support.builders import NOW, ago, some
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact
 from tests.support.runtime import make_runtime
@@ -50,8 +50,7 @@ async def test_a_fact_that_is_found(
     assert semantic.score == pytest.approx(answer.explain["semantic"]["score"], abs=1e-6)
     assert answer.fact.embedding is None
     assert len(embedder.calls) == 1
-    stored = store.memory.fact(fact.id)
-    assert stored is not None
+    stored = some(store.memory.fact(fact.id))
     assert stored.access_count == 0
 
 

@@ -18,13 +18,13 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     FixedClock,
-    change_set,
     make_agent,
     make_fact,
     make_message,
     make_session,
     make_user,
 )
+from tests.support.memory import applied
 
 MIRA = make_agent("mira")
 LENA, TOMAS = make_user("lena"), make_user("tomas")
@@ -39,7 +39,7 @@ def service(store: Store, clock: FixedClock) -> MemoryService:
     for user in (LENA, TOMAS):
         store.host.add_user(user)
     store.host.put_session(TALK)
-    store.changes.apply(change_set(AddFact(fact=TEA)))
+    applied(store, AddFact(fact=TEA))
     return MemoryService(store, Settings(), clock=clock)
 
 

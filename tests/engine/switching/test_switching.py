@@ -29,7 +29,6 @@ from edenmem.errors import (
     StoreError,
     UsageError,
 )
-from edenmem.models.changes import ReviseFact
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
@@ -37,7 +36,7 @@ from edenmem.store.mongo.search import switches as mongo_switches
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite.search import switches as sqlite_switches
 from tests.support.atlas_server import AtlasServer
-from tests.support.builders import NOW, make_fact
+from tests.support.builders import make_fact, revision, some
 from tests.support.embedder import FakeEmbedder
 from tests.support.interposed import InterposedStore
 from tests.support.memory import add_fact, add_facts, applied
@@ -157,12 +156,10 @@ async def test_concurrent_changes_are_embedded(store: Store) -> None:
                 add_facts(store, known("learned meanwhile"))
                 applied(
                     store,
-                    ReviseFact(
+                    revision(
+                        changed,
+                        "changed meanwhile",
                         scope=MIRA,
-                        fact_id=changed.id,
-                        expected_version=1,
-                        content="changed meanwhile",
-                        at=NOW,
                         embedding=OLD.vector("changed meanwhile"),
                         embedding_model="old",
                     ),
@@ -211,8 +208,7 @@ async def test_the_plan_shows_the_phase_and_a_second_run_resumes(sqlite: Store) 
     again = await switcher(sqlite).plan()
     assert again.begun
     assert (await switcher(sqlite).fill(again)).embedded == 8
-    status = switch_status(sqlite)
-    assert status is not None
+    status = some(switch_status(sqlite))
     assert (status[0].phase, status[1].total.current, status[1].total.stale) == ("filling", 8, 0)
 
 

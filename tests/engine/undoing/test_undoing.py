@@ -17,7 +17,6 @@ from edenmem.models.changes import (
     ChangeSet,
     RemoveFact,
     RepairBuffer,
-    ReviseFact,
     SetAgentToggles,
     SetPrivacy,
     WriteConsolidation,
@@ -26,7 +25,7 @@ from edenmem.models.changes import (
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.faults.points import Fault, FaultyStore, Mode, Place, Switchboard
-from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_policy
+from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_policy, revision
 from tests.support.memory import add_fact, add_reflection, applied, apply_one, consolidate, facts_of
 from tests.support.runtime import make_runtime
 
@@ -94,9 +93,7 @@ def test_forced_all_that_went_into_later_texts_waits_again(store: Store, undoer:
 
 def test_another_fact_with_the_same_text_blocks_the_undo(store: Store, undoer: Undoer) -> None:
     fact = add_fact(store, SCOPE, "one")
-    change = ReviseFact(
-        scope=SCOPE, fact_id=fact.id, expected_version=1, content="two", at=NOW, reason="told so"
-    )
+    change = revision(fact, "two", scope=SCOPE, reason="told so")
     applied(store, change)
     other = add_fact(store, SCOPE, "one")
     step = undoer.undo(change.id)
@@ -149,9 +146,7 @@ def test_a_later_change_blocks_an_older_undo_although_the_states_are_equal(
         return RemoveFact(scope=SCOPE, fact_id=other.id, expected_version=version, at=NOW)
 
     def revise(version: int, content: str) -> Change:
-        return ReviseFact(
-            scope=SCOPE, fact_id=fact.id, expected_version=version, content=content, at=NOW
-        )
+        return revision(fact, content, scope=SCOPE, expected_version=version)
 
     def hide(private: bool) -> Change:
         return SetPrivacy(

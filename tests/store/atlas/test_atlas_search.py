@@ -33,7 +33,7 @@ from edenmem.store.mongo.core.filters import object_id
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
 from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build
 from tests.support.atlas_server import AtlasServer
-from tests.support.builders import NOW, ago, make_fact
+from tests.support.builders import NOW, ago, make_fact, some
 from tests.support.memory import add_fact, add_facts
 from tests.support.vectors import random_unit
 
@@ -306,8 +306,7 @@ def test_both_forms_of_vectors_are_found_and_sent(
     try:
         fact = embedded()
         add_facts(other, fact)
-        stored = other.connection.facts.find_one({})
-        assert stored is not None
+        stored = some(other.connection.facts.find_one({}))
         assert isinstance(stored["embedding"], list) is (storage == "array")
         (one,) = near(other)
         assert one.fact_id == fact.id

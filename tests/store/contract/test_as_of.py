@@ -9,16 +9,14 @@ import pytest
 
 from edenmem.models.changes import (
     AddFact,
-    RemoveFact,
     RemoveReflection,
-    ReviseFact,
     ReviseReflection,
 )
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW
+from tests.support.builders import NOW, removal, revision
 from tests.support.memory import add_fact, add_reflection, applied, consolidate
 
 AGENT = new_id()
@@ -31,14 +29,12 @@ def hour(number: float) -> datetime:
 
 
 def revise(store: Store, fact: Fact, content: str, at: datetime, *, version: int = 1) -> None:
-    change = ReviseFact(
-        scope=fact.home, fact_id=fact.id, expected_version=version, content=content, at=at
-    )
+    change = revision(fact, content, expected_version=version, at=at)
     applied(store, change, at=at)
 
 
 def remove(store: Store, fact: Fact, at: datetime, *, version: int = 1) -> None:
-    change = RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=version, at=at)
+    change = removal(fact, expected_version=version, at=at)
     applied(store, change, at=at)
 
 

@@ -41,8 +41,11 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    revision,
+    some,
 )
 from tests.support.formations import Steps
+from tests.support.memory import applied
 from tests.support.vectors import random_unit
 
 OpenStore = Callable[[str], Store]
@@ -53,7 +56,7 @@ ALL = tuple(RecordKind)
 def fill(store: Store, *lively: str) -> dict[str, Scope]:
     """A store with every kind of record, and with history in the given scopes."""
     agent, user = make_agent("eve", persona="kind"), make_user("anna", feature_flags=("preview",))
-    store.changes.apply(change_set(AddAgent(agent=agent), AddUser(user=user)))
+    applied(store, AddAgent(agent=agent), AddUser(user=user))
     session = make_session([agent], [user], name="garden", title="Garden", group_id="g")
     silent = make_session([agent], [], last_activity=None, created_at=None)
     for one in (session, silent):
@@ -73,24 +76,16 @@ def fill(store: Store, *lively: str) -> dict[str, Scope]:
     store.formations.claim(done)
     Steps(store).record(
         done.id,
-        worker="worker-1",
         changes=change_set(AddFact(fact=make_fact(scopes["user"], "Formed."))),
         decisions=[Decision(content="Formed.", action="ADD", reason="new")],
         usage=[CallUsage(task="facts", model="m", input_tokens=9, cost=0.5)],
         counts={"facts": 1},
-        now=NOW,
     )
     Steps(store).apply(done.id, now=LATER)
     recorded = msgspec.structs.replace(failed, seq=2)
     store.formations.claim(recorded)
     Steps(store).record(
-        recorded.id,
-        worker="worker-1",
-        changes=change_set(AddFact(fact=vectored(scopes["user"], "Waiting."))),
-        decisions=[],
-        usage=[],
-        counts={},
-        now=NOW,
+        recorded.id, changes=change_set(AddFact(fact=vectored(scopes["user"], "Waiting.")))
     )
     calls = (CallUsage(task="consolidate", model="m"),)
     store.usage.add_usage(
@@ -116,39 +111,37 @@ def _live(store: Store, scope: Scope) -> None:
     )
     thoughts = [make_reflection(scope, f"thought {n}") for n in range(4)]
     same = {"scope": scope, "at": NOW}
-    store.changes.apply(
-        change_set(
-            *(AddReflection(reflection=thought, word_limit=9) for thought in thoughts),
-            HoldItem(held=make_held(scope, quote="maybe", source_message_ids=(new_id(),))),
-            WriteConsolidation(
-                expected_version=0,
-                content="One.",
-                word_limit=9,
-                absorbed_ids=(thoughts[2].id,),
-                propagate=True,
-                **same,
-            ),
-            WriteConsolidation(expected_version=1, content="Two.", word_limit=9, **same),
-            RemoveReflection(reflection_id=thoughts[1].id, expected_version=1, **same),
-            WritePolicy(
-                policy=make_policy(scope, word_limit=7, propagate=False),
-                expected_version=0,
-                at=NOW,
-            ),
-        )
+    applied(
+        store,
+        *(AddReflection(reflection=thought, word_limit=9) for thought in thoughts),
+        HoldItem(held=make_held(scope, quote="maybe", source_message_ids=(new_id(),))),
+        WriteConsolidation(
+            expected_version=0,
+            content="One.",
+            word_limit=9,
+            absorbed_ids=(thoughts[2].id,),
+            propagate=True,
+            **same,
+        ),
+        WriteConsolidation(expected_version=1, content="Two.", word_limit=9, **same),
+        RemoveReflection(reflection_id=thoughts[1].id, expected_version=1, **same),
+        WritePolicy(
+            policy=make_policy(scope, word_limit=7, propagate=False),
+            expected_version=0,
+            at=NOW,
+        ),
     )
     if scope.kind is ScopeKind.SESSION:
         return
-    store.changes.apply(
-        change_set(
-            *(AddFact(fact=fact, reason="told so") for fact in facts),
-            ReviseFact(fact_id=facts[0].id, expected_version=1, content="revised", **same),
-            RemoveFact(fact_id=facts[1].id, expected_version=1, **same),
-            RemoveFact(fact_id=facts[2].id, expected_version=1, **same),
-            SetPrivacy(target_type="fact", target_id=facts[3].id, private=True, **same),
-        )
+    applied(
+        store,
+        *(AddFact(fact=fact, reason="told so") for fact in facts),
+        ReviseFact(fact_id=facts[0].id, expected_version=1, content="revised", **same),
+        RemoveFact(fact_id=facts[1].id, expected_version=1, **same),
+        RemoveFact(fact_id=facts[2].id, expected_version=1, **same),
+        SetPrivacy(target_type="fact", target_id=facts[3].id, private=True, **same),
     )
-    store.changes.apply(change_set(AddFact(fact=facts[1]), at=LATER))  # which restores it
+    applied(store, AddFact(fact=facts[1]), at=LATER)  # which restores it
     store.search.track_access([facts[3].id], LATER)
 
 
@@ -221,7 +214,7 @@ def test_a_restored_store_accepts_changes(store: Store, open_store: OpenStore) -
     pending = store.memory.pending(scope)
     results = store.changes.apply(
         change_set(
-            ReviseFact(scope=scope, fact_id=fact.id, expected_version=2, content="More.", at=LATER),
+            revision(fact, "More.", scope=scope, expected_version=2, at=LATER),
             WriteConsolidation(
                 scope=scope,
                 expected_version=2,
@@ -278,20 +271,16 @@ def test_existing_records_are_kept(store: Store, open_store: OpenStore) -> None:
     (fact,) = [
         one for one in store.memory.facts(filter_of(scopes["user"])) if one.content == "revised"
     ]
-    store.changes.apply(
-        change_set(
-            ReviseFact(
-                scope=fact.home, fact_id=fact.id, expected_version=2, content="By hand.", at=LATER
-            ),
-            at=LATER,
-        )
+    applied(
+        store,
+        revision(fact, "By hand.", expected_version=2, at=LATER),
+        at=LATER,
     )
     kept = [r for _, r in records if isinstance(r, Fact) and r.id == fact.id]
     for dry_run in (True, False):
         (answer,) = store.walk.load(RecordKind.FACT, kept, dry_run=dry_run)
         assert (answer.status, answer.detail) == ("differs", "stored with different content")
-    stored = store.memory.fact(fact.id)
-    assert stored is not None
+    stored = some(store.memory.fact(fact.id))
     assert stored.content == "By hand."
     twin = msgspec.structs.replace(vectored(scopes["user"], "By hand."), id=new_id())
     (answer,) = store.walk.load(RecordKind.FACT, [twin])
@@ -352,7 +341,7 @@ def test_records_of_one_batch_are_compared_with_each_other(store: Store, dry_run
 def test_a_text_replaces_a_buffer_without_a_text(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     pending = make_reflection(scope)
-    store.changes.apply(change_set(AddReflection(reflection=pending, word_limit=9)))
+    applied(store, AddReflection(reflection=pending, word_limit=9))
     (buffer,) = [record for _, record in dumped(store, RecordKind.CONSOLIDATION)]
     text = msgspec.structs.replace(
         buffer, id=new_id(), version=2, consolidated_content="Two.", unabsorbed_ids=()

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
-from edenmem.models.changes import RemoveFact, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, Question
 from edenmem.search.text_ranking import Corpus
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, ago, make_fact
+from tests.support.builders import ago, make_fact, removal, revision
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
-from tests.support.vectors import numbers, random_unit, score, unit
+from tests.support.vectors import numbers, random_unit, unit
 
 AGENT = new_id()
 SCOPE = Scope.user(AGENT, new_id())
@@ -237,31 +236,17 @@ def test_candidates_follow_changes_immediately(store: Store) -> None:
     """Known failure 32: a new document was not yet searchable, and nothing reported it."""
     fact = make_embedded(SCOPE, 1, "Anna keeps bees.")
     add_facts(store, fact)
-    change = ReviseFact(
-        scope=SCOPE,
-        fact_id=fact.id,
-        expected_version=1,
-        content="Anna paints.",
-        at=NOW,
-        embedding=random_unit(2, DIMENSIONS),
-        embedding_model="m",
+    change = revision(
+        fact, "Anna paints.", scope=SCOPE, embedding=random_unit(2, DIMENSIONS), embedding_model="m"
     )
     applied(store, change)
     assert text(store, "bees") == []
     assert ids(text(store, "paints")) == [fact.id]
     (found,) = semantic(store, random_unit(2, DIMENSIONS))
     assert found.score == pytest.approx(1)
-    applied(store, RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=2, at=NOW))
+    applied(store, removal(fact, scope=SCOPE, expected_version=2))
     assert semantic(store, random_unit(2, DIMENSIONS)) == []
     assert text(store, "Anna paints") == []
-
-
-def test_scores_of_the_platform_and_of_the_definition_agree(store: Store) -> None:
-    fact = make_embedded(SCOPE, 5)
-    add_facts(store, fact)
-    query = random_unit(6, DIMENSIONS)
-    (found,) = semantic(store, query)
-    assert found.score == pytest.approx(score(fact.embedding or b"", query), abs=1e-6)
 
 
 # -- text ----------------------------------------------------------------------------------------

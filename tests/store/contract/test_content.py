@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.errors import EdenmemError
-from edenmem.models.changes import AddFact, ReviseFact
+from edenmem.models.changes import AddFact
 from edenmem.models.host import CachedContext, ToolCall
 from edenmem.models.ids import as_utc, new_id
 from edenmem.models.scope import Scope
@@ -24,6 +24,8 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    revision,
+    some,
 )
 from tests.support.memory import (
     add_fact,
@@ -97,7 +99,7 @@ def test_unencodable_text_is_refused(store: Store) -> None:
     bad = make_fact(scope, "good", id=new_id(), hash=new_id())
     bad = msgspec.structs.replace(bad, content="a\ud800b")
     with pytest.raises((EdenmemError, UnicodeError)):
-        store.changes.apply(change_set(AddFact(fact=bad)))
+        applied(store, AddFact(fact=bad))
     assert facts_of(store, scope) == [good]
     assert store.memory.fact(bad.id) is None
     following = add_fact(store, scope, "following")
@@ -105,7 +107,7 @@ def test_unencodable_text_is_refused(store: Store) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     first=st.text(min_size=1, max_size=40).map(clean).filter(bool),
     second=st.text(min_size=1, max_size=40).map(clean).filter(bool),
@@ -117,9 +119,7 @@ def test_different_texts_are_different_facts(store: Store, first: str, second: s
     (result,) = store.changes.apply(change_set(AddFact(fact=other)))
     assert (result.status == "duplicate") == (first == second)
     assert {f.content for f in facts_of(store, scope)} == {first, second}
-    revised = ReviseFact(
-        scope=scope, fact_id=fact.id, expected_version=1, content=first + "!", at=NOW
-    )
+    revised = revision(fact, first + "!", scope=scope)
     assert store.changes.apply(change_set(revised))[0].ok
     assert {f.content for f in facts_of(store, scope)} == {first + "!"} | (
         {second} if first != second else set()
@@ -134,8 +134,7 @@ def test_vectors_round_trip(store: Store, dimensions: int) -> None:
     assert facts_of(store, scope, with_vectors=True) == [fact]
     tombstone = make_fact(scope, "other", embedding=vector, embedding_model="m")
     applied(store, AddFact(fact=tombstone))
-    stored = store.memory.fact(tombstone.id, with_vector=True)
-    assert stored is not None
+    stored = some(store.memory.fact(tombstone.id, with_vector=True))
     assert stored.embedding == vector
 
 

@@ -27,6 +27,7 @@ from tests.support.builders import (
     make_policy,
     make_reflection,
     make_session,
+    some,
 )
 from tests.support.memory import applied, at_once, facts_of
 
@@ -72,14 +73,12 @@ def test_caching_changes_no_other_field_of_the_session(store: Store) -> None:
             store.host.put_session(make_session([new_id()], [new_id()], id=session.id))
 
     at_once(6, work)
-    stored = store.host.session(session.id)
-    assert stored is not None
+    stored = some(store.host.session(session.id))
     assert len(stored.agents) == 4
     assert len(stored.users) == 3
     assert stored.last_activity == messages[-1].created_at
     assert list(store.host.messages(session.id)) == messages
-    cached = store.contexts.find_context(session.id, session.agents[0])
-    assert cached is not None
+    cached = some(store.contexts.find_context(session.id, session.agents[0]))
     assert cached.fingerprint in {"1", "3", "5"}
 
 

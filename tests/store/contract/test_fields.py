@@ -18,7 +18,7 @@ from edenmem.models.memory import NO_FIELDS, Fact, FactFields
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter, Question
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, make_fact
+from tests.support.builders import NOW, make_fact, revision, some
 from tests.support.memory import add_fact, applied
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
 from tests.support.vectors import random_unit
@@ -48,14 +48,7 @@ def add(
 
 
 def revise(fact: Fact, fields: FactFields, version: int = 1) -> ReviseFact:
-    return ReviseFact(
-        scope=fact.home,
-        fact_id=fact.id,
-        expected_version=version,
-        content=fact.content,
-        at=NOW,
-        fields=fields,
-    )
+    return revision(fact, fact.content, expected_version=version, fields=fields)
 
 
 @pytest.mark.parametrize("fields", [FIELDS, FactFields(value={}), NO_FIELDS])
@@ -63,8 +56,7 @@ def test_fields_come_back_as_they_were_given(store: Store, fields: FactFields) -
     fact = add(store, "Anna has bees.", fields)
     assert store.memory.fact(fact.id) == msgspec.structs.replace(fact, embedding=None)
     applied(store, revise(fact, NO_FIELDS), revise(fact, fields.until(None), 2))
-    now = store.memory.fact(fact.id, with_vector=True)
-    assert now is not None
+    now = some(store.memory.fact(fact.id, with_vector=True))
     assert now.fields == fields.until(None)
     assert now.embedding == fact.embedding
     versions = store.history.versions("fact", fact.id)

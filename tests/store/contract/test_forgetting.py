@@ -20,7 +20,6 @@ from edenmem.models.changes import (
     HoldItem,
     RemoveFact,
     RemoveHeld,
-    ReviseFact,
 )
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.formation import Decision, FormationStatus
@@ -40,6 +39,8 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    revision,
+    some,
 )
 from tests.support.exhaustive import spared
 from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
@@ -84,13 +85,7 @@ def test_every_trace_of_a_user_is_erased_and_no_others(town: Town) -> None:
     revised = add_fact(store, town.her(), "She has a quince.")
     applied(
         store,
-        ReviseFact(
-            scope=town.her(),
-            fact_id=revised.id,
-            expected_version=1,
-            content="She has two quince.",
-            at=NOW,
-        ),
+        revision(revised, "She has two quince.", scope=town.her()),
         RemoveFact(scope=town.her(), fact_id=revised.id, expected_version=2, at=NOW),
     )
     plan = plan_of(store, user="zenobia")
@@ -214,7 +209,7 @@ def test_the_platform_does_not_form_past_messages(town: Town) -> None:
     formation = make_formation(town.shared, others, seq=9)
     assert store.formations.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert Steps(store).record(formation.id, worker="worker-1", changes=change_set(), **outcome)
+    assert Steps(store).record(formation.id, **outcome)
     Steps(store).apply(formation.id, now=NOW)
     forget(store, user="zenobia")  # never backwards
     assert cursor_of(store, town.shared.id) == others[-1].id
@@ -270,15 +265,7 @@ def test_a_revoked_claim_cannot_record(town: Town, place: str) -> None:
     forget(store, user="zenobia")
 
     outcome = change_set(AddFact(fact=make_fact(town.her(), "Quince again.")))
-    assert not Steps(store).record(
-        formation.id,
-        worker="worker-1",
-        changes=outcome,
-        decisions=(),
-        usage=(),
-        counts={},
-        now=NOW,
-    )
+    assert not Steps(store).record(formation.id, changes=outcome)
     waiting = store.formations.backlog(session.id, town.eve.id, limit=10)
     assert waiting.total == (0 if place == "own" else 2)
 
@@ -291,19 +278,14 @@ def test_recorded_changes_are_applied_without_the_user(town: Town) -> None:
     his, hers = make_fact(town.his(), "Bruno has an oar."), make_fact(town.her(), "A quince.")
     assert Steps(store).record(
         formation.id,
-        worker="worker-1",
         changes=change_set(AddFact(fact=his), AddFact(fact=hers)),
         decisions=(Decision(content="A quince.", action="ADD"),),
-        usage=(),
-        counts={},
-        now=NOW,
     )
     forget(store, user="zenobia")
     assert store.memory.fact(his.id) is not None
     assert store.memory.fact(hers.id) is None
     assert "quince" not in _texts(store)
-    found = store.formations.formation(formation.id)
-    assert found is not None
+    found = some(store.formations.formation(formation.id))
     assert (found.status, found.decisions) == (FormationStatus.APPLIED, ())
 
 
@@ -454,13 +436,7 @@ def test_only_copies_of_kept_texts_remain(town: Town) -> None:
     fact = add_fact(store, town.everybody, "Zenobia opens the gate.")
     applied(
         store,
-        ReviseFact(
-            scope=town.everybody,
-            fact_id=fact.id,
-            expected_version=1,
-            content="The gate opens at six.",
-            at=NOW,
-        ),
+        revision(fact, "The gate opens at six.", scope=town.everybody),
     )
     consolidate(store, town.everybody, "Ask Zenobia.", expected_version=0)
     plan = plan_of(store, user="zenobia")
@@ -481,8 +457,7 @@ def test_only_copies_of_kept_texts_remain(town: Town) -> None:
         "kept": 1,
         "copies emptied": 4,
     }
-    now = store.memory.fact(fact.id)
-    assert now is not None
+    now = some(store.memory.fact(fact.id))
     assert (now.content, now.previous_content) == ("The gate opens at six.", None)
     assert store.history.versions("fact", fact.id)[0].content == FORGOTTEN
     assert store.memory.consolidations([town.everybody])[town.everybody].version == 1
@@ -526,8 +501,7 @@ def test_users_named_by_v1_are_found_and_removed(town: Town) -> None:
     forget(store, user="zenobia")
     left = [store.memory.fact(both.id), store.memory.fact(others.id)]
     assert [found and found.related_users for found in left] == [(other,), (other,)]
-    found = store.memory.reflection(thought.id)
-    assert found is not None
+    found = some(store.memory.reflection(thought.id))
     assert found.related_users == (other,)
     entries = store.log.audit(scope=home)
     named = [(entry.after or {}).get("related_users", []) for entry in entries]
@@ -549,7 +523,6 @@ def test_quotes_and_doubts_that_name_the_subject_are_emptied(town: Town) -> None
     decisions = [MentionDecision(mention=each, treatment="redact") for each in plan.mentions]
     assert forget(store, decisions, plan=plan).complete
     assert "zenobia" not in _texts(store)
-    kept = store.memory.fact(fact.id)
-    assert kept is not None
+    kept = some(store.memory.fact(fact.id))
     assert (kept.content, kept.quote, kept.unconfirmed) == ("Bruno swims.", "", FORGOTTEN)
     assert not plan_of(store, user="zenobia").mentions

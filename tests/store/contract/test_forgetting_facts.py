@@ -25,7 +25,7 @@ from edenmem.models.host import CachedContext
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
 from edenmem.text import escape_xml
-from tests.support.builders import NOW, change_set, make_fact, make_formation, make_messages
+from tests.support.builders import NOW, change_set, make_fact, make_formation, make_messages, some
 from tests.support.exhaustive import spared
 from tests.support.forgetting import forget, make_town, plan_of, subject_of
 from tests.support.formations import Steps
@@ -76,8 +76,7 @@ def test_every_copy_of_a_fact_is_erased_and_no_other_memory(leak: Leak) -> None:
     assert store.memory.fact(leak.fact.id) is None
     assert store.history.versions("fact", leak.fact.id) == []
     assert report.removed == plan.counts
-    found = store.memory.fact(leak.other.id)
-    assert found is not None
+    found = some(store.memory.fact(leak.other.id))
     assert (found.content, found.version) == ("Bruno rows.", 1)
     assert store.memory.reflection(kept.id) == kept
     (entry,) = (each for each in store.log.audit() if each.action == "forget")
@@ -186,12 +185,8 @@ def test_source_messages_in_other_sessions_are_sources_too(store: Store) -> None
     )
     assert Steps(store).record(
         formation.id,
-        worker="worker-1",
         changes=change_set(revision),
         decisions=(Decision(content="It is quince4711.", action="UPDATE", target_id=fact.id),),
-        usage=(),
-        counts={},
-        now=NOW,
     )
     Steps(store).apply(formation.id, now=NOW)
     plan = plan_of(store, facts=[fact.id])
@@ -216,7 +211,7 @@ def test_a_claim_on_a_source_message_cannot_record(store: Store) -> None:
     forget(store, facts=[fact.id])
     again = change_set(AddFact(fact=make_fact(town.his(), SECRET)))
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert not Steps(store).record(formation.id, worker="worker-1", changes=again, **outcome)
+    assert not Steps(store).record(formation.id, changes=again, **outcome)
     waiting = store.formations.backlog(town.lone.id, town.eve.id, limit=99)
     assert waiting.total == len(messages) - 1
 
@@ -327,8 +322,7 @@ def test_other_memory_that_repeats_the_text_is_listed(leak: Leak) -> None:
     report = forget(store, decisions, plan=plan)
     assert report.complete, (report.remains, report.unfinished)
     assert "quince4711" not in _texts(store)
-    kept = store.memory.fact(before.id)
-    assert kept is not None
+    kept = some(store.memory.fact(before.id))
     assert (kept.content, kept.previous_content) == ("The safe is green.", None)
 
 
@@ -385,8 +379,7 @@ def test_a_text_of_one_word_is_not_found_in_sentences(store: Store) -> None:
     plan = plan_of(store, facts=[short.id])
     assert [mention.target_id for mention in plan.mentions] == [same.id]
     assert forget(store, plan=plan).complete
-    found = store.memory.fact(revised.id)
-    assert found is not None
+    found = some(store.memory.fact(revised.id))
     assert found.previous_content == "Bruno drinks tea at six."
     named = plan_of(store, facts=[same.id], names=["tea"])
     assert {mention.target_id for mention in named.mentions} == {revised.id}
@@ -432,16 +425,11 @@ def test_records_of_other_formations_are_emptied(leak: Leak) -> None:
     assert store.formations.claim(formation)
     assert Steps(store).record(
         formation.id,
-        worker="worker-1",
         changes=change_set(AddFact(fact=make_fact(town.group, f"Heard: {SECRET}"))),
         decisions=(Decision(content=SECRET, action="NONE", target_id=leak.fact.id),),
-        usage=(),
-        counts={},
-        now=NOW,
     )
     forget(store, facts=[leak.fact.id])
-    found = store.formations.formation(formation.id)
-    assert found is not None
+    found = some(store.formations.formation(formation.id))
     assert (found.status, found.decisions, found.changes) == (FormationStatus.APPLIED, (), None)
     # The recorded fact is another one, which the next run lists.
     (mention,) = plan_of(store, facts=[leak.fact.id], names=["quince4711"]).mentions

@@ -67,13 +67,7 @@ def _prepared(town: Town) -> None:
     formation = make_formation(town.own, list(town.store.host.messages(town.own.id)))
     assert town.store.formations.claim(formation)
     assert Steps(town.store).record(
-        formation.id,
-        worker="worker-1",
-        changes=change_set(AddFact(fact=make_fact(town.her(), "She sells quince."))),
-        decisions=(),
-        usage=(),
-        counts={},
-        now=NOW,
+        formation.id, changes=change_set(AddFact(fact=make_fact(town.her(), "She sells quince.")))
     )
     Sealer(make_runtime(town.store)).seal()
 
@@ -140,13 +134,7 @@ def _leak(store: Any) -> tuple[str, str]:
     assert store.formations.claim(formation)
     again = change_set(AddFact(fact=make_fact(leak.town.his(), SECRET)))
     assert Steps(store).record(
-        formation.id,
-        worker="worker-1",
-        changes=again,
-        decisions=(Decision(content=SECRET, action="NONE"),),
-        usage=(),
-        counts={},
-        now=NOW,
+        formation.id, changes=again, decisions=(Decision(content=SECRET, action="NONE"),)
     )
     return leak.fact.id[:18], deleted.id
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from edenmem.engine.formation.claims import step
 from edenmem.memory import formations as steps
-from edenmem.models.changes import AddFact, AddReflection, ChangeSet, ChangeStatus, RemoveFact
+from edenmem.models.changes import AddFact, AddReflection, ChangeSet, ChangeStatus
 from edenmem.models.forgetting import Passage
 from edenmem.models.formation import (
     CallUsage,
@@ -37,6 +37,8 @@ from tests.support.builders import (
     make_messages,
     make_reflection,
     make_session,
+    removal,
+    some,
 )
 from tests.support.formations import Steps
 from tests.support.memory import applied, facts_of
@@ -104,9 +106,7 @@ def finish(store: Store, formation: Formation) -> None:
 
 
 def stored(store: Store, formation: Formation) -> Formation:
-    found = store.formations.formation(formation.id)
-    assert found is not None
-    return found
+    return some(store.formations.formation(formation.id))
 
 
 def reclaim(
@@ -244,8 +244,7 @@ def test_a_failed_range_is_not_new_and_not_forgotten(store: Store) -> None:
     assert (failed.id, failed.error) == (formation.id, "no")
     assert failed.message_ids == formation.message_ids
     assert Steps(store).retry(formation.id, now=EXPIRED)
-    taken = reclaim(store, formation, "worker-2")
-    assert taken is not None
+    taken = some(reclaim(store, formation, "worker-2"))
     assert taken.message_ids == formation.message_ids
     assert store.formations.backlog(session.id, agent, limit=99).total == 2
 
@@ -365,8 +364,7 @@ def test_a_step_from_another_state_is_refused(store: Store, fields: dict[str, An
 def test_a_failed_formation_is_retried_when_no_other_is_unfinished(store: Store) -> None:
     session, messages = make_talk(store)
     known = claim(store, session, messages[:4])
-    failed = step(store.formations, known, steps.fail, "worker-1", SOON, error="x")
-    assert failed is not None
+    failed = some(step(store.formations, known, steps.fail, "worker-1", SOON, error="x"))
     other = claim(store, session, messages[4:6], seq=2)
     assert step(store.formations, failed, steps.retry, now=SOON) is None
     assert stored(store, failed) == failed
@@ -377,27 +375,26 @@ def test_a_failed_formation_is_retried_when_no_other_is_unfinished(store: Store)
 
 def test_a_step_brings_no_redacted_decision_back(store: Store) -> None:
     session, messages = make_talk(store, 4)
-    half = record_facts(store, claim(store, session, messages), change_set())
-    assert half is not None
-    mine = steps.apply(half, now=SOON, worker="worker-1")
-    assert mine is not None
+    half = some(record_facts(store, claim(store, session, messages), change_set()))
+    mine = some(steps.apply(half, now=SOON, worker="worker-1"))
     assert store.formations.move(half, mine)
     passage = Passage(
         kind="formation", id=mine.id, target_type="formation", target_id=mine.id, text="x"
     )
     assert store.erasure.redact([passage], run=new_id()) == 1
-    recorded = step(
-        store.formations,
-        mine,
-        steps.record,
-        "worker-1",
-        SOON,
-        changes=change_set(),
-        decisions=(),
-        usage=(),
-        counts={},
+    recorded = some(
+        step(
+            store.formations,
+            mine,
+            steps.record,
+            "worker-1",
+            SOON,
+            changes=change_set(),
+            decisions=(),
+            usage=(),
+            counts={},
+        )
     )
-    assert recorded is not None
     assert recorded.decisions == ()
     assert stored(store, recorded) == recorded
 
@@ -433,7 +430,6 @@ def record_facts(store: Store, formation: Formation, changes: ChangeSet) -> Form
     """Record the first of two steps."""
     return Steps(store).record(
         formation.id,
-        worker="worker-1",
         changes=changes,
         decisions=[DECISION],
         usage=[USAGE],
@@ -488,7 +484,7 @@ def test_applying_late_restores_nothing_removed(store: Store) -> None:
     Steps(store).apply(formation.id, now=SOON)
     scope = Scope.user(session.agents[0], session.users[0])
     for fact in facts_of(store, scope):
-        applied(store, RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=EXPIRED))
+        applied(store, removal(fact, scope=scope, at=EXPIRED))
     Steps(store).apply(formation.id, now=EXPIRED)
     assert facts_of(store, scope) == []
 

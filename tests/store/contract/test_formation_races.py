@@ -18,6 +18,7 @@ from tests.support.builders import (
     make_messages,
     make_reflection,
     make_session,
+    some,
 )
 from tests.support.formations import Steps
 from tests.support.memory import at_once, facts_of
@@ -78,8 +79,7 @@ def test_an_expired_claim_is_taken_over_by_one(store: Store) -> None:
     )
     winners = [n for n, one in enumerate(taken) if one is not None]
     assert len(winners) == 1
-    stored = store.formations.formation(formation.id)
-    assert stored is not None
+    stored = some(store.formations.formation(formation.id))
     assert stored.worker == f"w{winners[0]}"
 
 
@@ -95,15 +95,7 @@ def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> Non
             for n in range(5)
         ),
     )
-    assert Steps(store).record(
-        formation.id,
-        worker="worker-1",
-        changes=changes,
-        decisions=[],
-        usage=[],
-        counts={},
-        now=NOW,
-    )
+    assert Steps(store).record(formation.id, changes=changes)
     results = at_once(WORKERS, lambda _: Steps(store).apply(formation.id, now=NOW))
     for each in results:
         assert {r.status for r in each} <= {ChangeStatus.APPLIED, ChangeStatus.ALREADY}
@@ -111,8 +103,7 @@ def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> Non
     assert len(store.memory.pending(scope)) == 5
     text = store.memory.consolidations([scope])[scope]
     assert len(text.unabsorbed_ids) == 5
-    stored = store.formations.formation(formation.id)
-    assert stored is not None
+    stored = some(store.formations.formation(formation.id))
     assert stored.status is FormationStatus.APPLIED
     assert len(list(store.log.audit(agent_id=scope.agent_id))) == 10
 
@@ -125,15 +116,7 @@ def test_one_worker_records_while_another_takes_over(store: Store) -> None:
 
     def work(number: int) -> bool:
         if number == 0:
-            return Steps(store).record(
-                formation.id,
-                worker="slow",
-                changes=change_set(),
-                decisions=[],
-                usage=[],
-                counts={},
-                now=EXPIRED,
-            )
+            return Steps(store).record(formation.id, worker="slow", now=EXPIRED)
         taken = Steps(store).claim(
             formation.id, worker="quick", now=EXPIRED, lease_until=EXPIRED + timedelta(hours=1)
         )
@@ -141,7 +124,6 @@ def test_one_worker_records_while_another_takes_over(store: Store) -> None:
 
     recorded, taken_unrecorded = at_once(2, work)
     assert recorded != taken_unrecorded
-    stored = store.formations.formation(formation.id)
-    assert stored is not None
+    stored = some(store.formations.formation(formation.id))
     wanted = FormationStatus.RECORDED if recorded else FormationStatus.CLAIMED
     assert stored.status is wanted

@@ -20,6 +20,7 @@ from tests.support.builders import (
     make_messages,
     make_session,
     make_user,
+    some,
 )
 from tests.support.memory import add_fact
 
@@ -67,8 +68,7 @@ def test_agents_come_back_as_they_were_added(store: Store) -> None:
     assert store.host.add_agent(zoe)
     assert store.host.add_agent(adam)
     assert store.host.agent(zoe.id) == zoe
-    stored = store.host.agent(adam.id)
-    assert stored is not None
+    stored = some(store.host.agent(adam.id))
     assert (stored.user_memory_enabled, stored.agent_memory_enabled) == (False, False)
     assert [agent.username for agent in store.host.agents()] == ["adam", "zoe"]
     assert store.host.agent(new_id()) is None
@@ -78,8 +78,7 @@ def test_known_failure_56_a_switch_that_is_not_set_is_off(store: Store) -> None:
     """Known failure 56: memory was on for an agent without toggles."""
     agent = Agent(id=new_id(), username="eve", owner=new_id())
     assert store.host.add_agent(agent)
-    stored = store.host.agent(agent.id)
-    assert stored is not None
+    stored = some(store.host.agent(agent.id))
     assert (stored.user_memory_enabled, stored.agent_memory_enabled) == (False, False)
 
 
@@ -182,8 +181,7 @@ def test_putting_again_adds_agents_and_users_and_takes_nothing_away(store: Store
     assert not store.host.put_session(
         Session(id=first.id, agents=(agents[2], agents[0]), users=(users[1],))
     )
-    stored = store.host.session(first.id)
-    assert stored is not None
+    stored = some(store.host.session(first.id))
     assert stored.agents == tuple(agents)
     assert stored.users == tuple(users)
     for field in ("title", "platform", "group_id", "owner", "status", "last_activity"):
@@ -233,8 +231,7 @@ def test_putting_a_message_again_replaces_its_content(store: Store) -> None:
     session, other = make_session(parent=new_id()), make_session()
     for each in (session, other):
         store.host.put_session(each)
-    found = store.host.session(session.id)
-    assert found is not None
+    found = some(store.host.session(session.id))
     assert found.parent == session.parent
     first, second = make_messages(session, 2)
     call = ToolCall(tool="look", args={"at": 1}, id="c1")

@@ -9,11 +9,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast, make_cast
-from tests.support.builders import (
-    make_formation,
-    make_messages,
-    make_user,
-)
+from tests.support.builders import make_formation, make_messages, make_user, some
 from tests.support.memory import add_fact, add_reflection, consolidate, set_policy
 from tests.support.vectors import random_unit
 
@@ -138,7 +134,6 @@ def test_a_dropped_vector_is_missing(store: Store, cast: Cast) -> None:
     (fact,) = [record.id for record in store.walk.documents([RecordKind.FACT])]
     assert store.vectors.drop_vectors([fact]) == 1
     assert store.vectors.vector_models() == {"": 1}
-    found = store.memory.fact(fact, with_vector=True)
-    assert found is not None
+    found = some(store.memory.fact(fact, with_vector=True))
     assert found.embedding is None
     assert store.vectors.set_vectors({fact: (found.hash, random_unit(1))}, model="model") == 1

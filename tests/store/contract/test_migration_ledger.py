@@ -15,7 +15,8 @@ from edenmem.models.migration import MigrationRun, RunProblem, RunState
 from edenmem.models.scope import Scope
 from edenmem.store.common import migrations
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, change_set, make_actor, make_reflection
+from tests.support.builders import NOW, make_actor, make_reflection
+from tests.support.memory import applied
 from tests.support.schema_steps import add_steps
 
 NAMES = [step.name for step in migrations.migrations()]
@@ -81,7 +82,7 @@ def test_the_last_state_of_a_run_is_stored(store: Store) -> None:
 def test_reflections_are_read_by_their_ids(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     made = [make_reflection(scope, f"thought {n}") for n in range(3)]
-    store.changes.apply(change_set(*(AddReflection(reflection=r, word_limit=9) for r in made)))
+    applied(store, *(AddReflection(reflection=r, word_limit=9) for r in made))
     found = store.memory.reflections_by_ids([made[0].id, made[2].id, new_id(), "no id"])
     assert found == {made[0].id: made[0], made[2].id: made[2]}
     assert store.memory.reflections_by_ids([]) == {}

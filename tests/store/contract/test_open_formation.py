@@ -14,8 +14,6 @@ from edenmem.models.changes import (
     Change,
     ChangeStatus,
     RemoveAgent,
-    RemoveFact,
-    ReviseFact,
     SetAgentToggles,
     WritePolicy,
 )
@@ -33,6 +31,8 @@ from tests.support.builders import (
     make_policy,
     make_reflection,
     make_session,
+    removal,
+    revision,
 )
 from tests.support.formations import Steps
 from tests.support.memory import add_fact, applied, facts_of
@@ -70,27 +70,14 @@ def test_a_scope_closed_meanwhile_accepts_no_memory(store: Store, name: str) -> 
     assert store.formations.claim(formation)
     learned = change_set(
         AddFact(fact=make_fact(hers, OWN)),
-        ReviseFact(scope=hers, fact_id=known.id, expected_version=1, content="Anna moved.", at=NOW),
+        revision(known, "Anna moved.", scope=hers),
         AddReflection(reflection=make_reflection(hers, "Anna likes rivers."), word_limit=9),
-        RemoveFact(scope=hers, fact_id=known.id, expected_version=1, at=NOW),
+        removal(known, scope=hers),
         AddFact(fact=make_fact(everybodys, OTHERS)),
-        ReviseFact(
-            scope=hers,
-            fact_id=known.id,
-            expected_version=1,
-            content="All move.",
-            at=NOW,
-            or_add=make_fact(everybodys, "Some move."),
-        ),
+        revision(known, "All move.", scope=hers, or_add=make_fact(everybodys, "Some move.")),
     )
     assert Steps(store).record(
-        formation.id,
-        worker="worker-1",
-        changes=msgspec.structs.replace(learned, automatic=True),
-        decisions=(),
-        usage=(),
-        counts={},
-        now=NOW,
+        formation.id, changes=msgspec.structs.replace(learned, automatic=True)
     )
 
     close, why = MEANWHILE[name]

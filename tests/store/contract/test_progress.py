@@ -18,13 +18,14 @@ from edenmem.store.protocol.store import Store
 from tests.support.backup import dump
 from tests.support.builders import (
     NOW,
-    change_set,
     make_formation,
     make_message,
     make_messages,
     make_session,
+    some,
 )
 from tests.support.formations import Steps
+from tests.support.memory import applied
 from tests.support.platform_cursor import put_cursor, put_proof
 
 ONE, TWO = new_id(), new_id()
@@ -51,7 +52,7 @@ def form(store: Store, session: Session, messages: list[Message], **fields: Any)
     formation = make_formation(session, messages, **fields)
     assert store.formations.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert Steps(store).record(formation.id, worker="worker-1", changes=change_set(), **outcome)
+    assert Steps(store).record(formation.id, **outcome)
     Steps(store).apply(formation.id, now=NOW)
     return formation
 
@@ -79,15 +80,14 @@ def test_what_the_platform_read_does_not_wait(
             assert waiting(store, session, ONE, reach) == ids(messages)
         store.formations.note_proof(session.id, ONE, backlog.unnoted, now=NOW)
     # The copy outlives the platform's memory.
-    store.changes.apply(
-        change_set(
-            *(
-                RemoveReflection(
-                    scope=each.home, reflection_id=each.id, expected_version=each.version, at=NOW
-                )
-                for each in store.memory.pending(Scope.session(ONE, session.id))
+    applied(
+        store,
+        *(
+            RemoveReflection(
+                scope=each.home, reflection_id=each.id, expected_version=each.version, at=NOW
             )
-        )
+            for each in store.memory.pending(Scope.session(ONE, session.id))
+        ),
     )
     assert waiting(store, session, ONE) == ids(messages[:2] + messages[6:])
     form(store, session, messages[:4], seq=2)  # asked for again
@@ -127,8 +127,7 @@ def test_messages_of_a_superseded_formation_are_pending_again(
     assert Steps(store).supersede(first.id, keep=[kept], now=NOW)
     assert not Steps(store).supersede(first.id, now=NOW)
     assert waiting(store, session, ONE) == ids([messages[2], *messages[4:6], *messages[8:]])
-    found = store.formations.formation(first.id)
-    assert found is not None
+    found = some(store.formations.formation(first.id))
     assert (found.status, found.message_ids) == (FormationStatus.SUPERSEDED, (kept,))
     assert found.superseded_message_ids == first.message_ids
     assert Steps(store).fail(claimed.id, worker="worker-1", now=NOW, error="no")

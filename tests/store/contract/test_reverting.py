@@ -39,6 +39,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    some,
 )
 from tests.support.memory import add_fact, add_reflection, applied, apply_one, consolidate
 
@@ -154,8 +155,7 @@ def test_a_repaired_buffer_holds_the_pending_reflections(store: Store, scope: Sc
     assert pending(store, scope) == [each.id for each in waiting]
     assert store.memory.revisions([scope])[scope] > before
     assert text_of(store, scope).version == 1
-    entry = store.log.audit_entry(change.id)
-    assert entry is not None
+    entry = some(store.log.audit_entry(change.id))
     assert (entry.target_id, entry.reason) == (text_of(store, scope).id, change.reason)
     assert entry.before != entry.after
     assert apply_one(store, change).status is ChangeStatus.ALREADY

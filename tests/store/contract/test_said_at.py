@@ -12,7 +12,7 @@ from edenmem.models.memory import Fact, FactTimes, join_times
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, ago
+from tests.support.builders import NOW, ago, some
 from tests.support.memory import add_fact, add_reflection, applied
 
 LONG_AGO = datetime(2023, 5, 1, 12, tzinfo=UTC)
@@ -53,8 +53,7 @@ def test_recent_facts_and_lists_go_by_what_was_said(store: Store, three: tuple[F
     assert recent(store, ago(days=2000)) == newest_first
     assert recent(store, ago(days=7)) == newest_first[:2]
     assert recent(store, ago(days=2000), limit=1) == newest_first[:1]
-    stored = store.memory.fact(three[0].id)
-    assert stored is not None
+    stored = some(store.memory.fact(three[0].id))
     assert stored.times == FactTimes(LONG_AGO)
 
 
@@ -76,8 +75,7 @@ def test_an_edit_counts_for_recency_alone(store: Store, three: tuple[Fact, ...])
     """A revision with times is not an edit; one without them is."""
     old, undated, _ = three
     applied(store, revise(old, "Corrected."), revise(undated, "Corrected, too."))
-    edited = store.memory.fact(old.id)
-    assert edited is not None
+    edited = some(store.memory.fact(old.id))
     assert (edited.times, edited.recent_at) == (FactTimes(LONG_AGO, NOW), NOW)
     assert sorted(recent(store, NOW)) == ["Corrected, too.", "Corrected."]
     assert contents(store, until=ago(days=900)) == ["Corrected."]
@@ -85,8 +83,7 @@ def test_an_edit_counts_for_recency_alone(store: Store, three: tuple[Fact, ...])
 
     said = join_times([edited.said_at, NOW - timedelta(days=5)], [LONG_AGO])
     applied(store, revise(edited, "Said again.", times=said))
-    again = store.memory.fact(old.id)
-    assert again is not None
+    again = some(store.memory.fact(old.id))
     assert (again.times, again.recent_at) == (FactTimes(ago(days=5)), ago(days=5))
     assert again.updated_at == NOW
     assert "Said again." not in recent(store, ago(days=4))

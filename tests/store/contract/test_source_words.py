@@ -13,7 +13,6 @@ from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.importer import Importer
 from edenmem.engine.history.undo import Undoer
 from edenmem.models.backup import RecordKind, Selection
-from edenmem.models.changes import RemoveFact, ReviseFact
 from edenmem.models.host import Message
 from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact
@@ -21,7 +20,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter, Question
 from edenmem.search.text_ranking import Corpus
 from tests.support.backup import dump
-from tests.support.builders import NOW, FixedClock, make_actor, make_message
+from tests.support.builders import FixedClock, make_actor, make_message, removal, revision
 from tests.support.forgetting import Town, forget, make_town
 from tests.support.memory import add_fact, applied
 from tests.support.runtime import make_runtime
@@ -129,17 +128,12 @@ def test_words_follow_the_fact_through_correction_removal_and_undo(town: Town) -
     fact = learn(town, scope, "Bruno repairs his boat.", boat)
     applied(
         store,
-        ReviseFact(
-            scope=scope,
-            fact_id=fact.id,
-            expected_version=1,
-            content="Bruno repairs his boat and its mast.",
-            source_message_ids=(mast.id,),
-            at=NOW,
+        revision(
+            fact, "Bruno repairs his boat and its mast.", scope=scope, source_message_ids=(mast.id,)
         ),
     )
     assert found(store, "gearbox", scope) == found(store, "spruce", scope) == {fact.id}
-    applied(store, RemoveFact(scope=scope, fact_id=fact.id, expected_version=2, at=NOW))
+    applied(store, removal(fact, scope=scope, expected_version=2))
     assert found(store, "gearbox spruce", scope) == set()
     (entry,) = store.log.audit(actions=["remove_fact"])
     undoer = Undoer(make_runtime(store, actor=make_actor("undo"), clock=FixedClock()))

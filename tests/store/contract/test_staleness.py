@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.models.changes import ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -13,7 +12,7 @@ from edenmem.store.mongo.search import vectors as mongo
 from edenmem.store.protocol.search import VectorCount
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite.search import vectors as sqlite
-from tests.support.builders import NOW, make_fact
+from tests.support.builders import make_fact, revision
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit, unit
 
@@ -93,9 +92,7 @@ def test_a_fact_with_a_new_vector_is_not_stale(store: Store, mixed: dict[str, Fa
 
 def test_a_changed_fact_is_stale_again(store: Store, mixed: dict[str, Fact]) -> None:
     old = mixed["current"]
-    change = ReviseFact(
-        scope=SCOPE, fact_id=old.id, expected_version=1, content="changed text", at=NOW
-    )
+    change = revision(old, "changed text", scope=SCOPE)
     applied(store, change)
     assert "changed text" in stale(store)
 

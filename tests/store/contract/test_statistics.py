@@ -13,7 +13,6 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.statistics import FactUse, FormedOnDay, KindCount, UsageOnDay
 from edenmem.store.protocol.store import Store
 from tests.support.builders import (
-    change_set,
     make_agent,
     make_formation,
     make_message,
@@ -136,15 +135,11 @@ def test_rejections_are_counted_by_rule(store: Store) -> None:
         assert store.formations.claim(formation)
         assert Steps(store).record(
             formation.id,
-            worker="worker-1",
-            changes=change_set(),
             decisions=[
                 Decision(content="Tea.", action="ADD"),
                 Decision(content="Ü.", action="REJECTED", rule="names"),
                 Decision(content="X.", action="REJECTED", rule="names, numbers"),
             ],
-            usage=(),
-            counts={},
             now=at,
         )
         Steps(store).apply(formation.id, now=at, worker="worker-1")

@@ -18,7 +18,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter, Question
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW
+from tests.support.builders import NOW, some
 from tests.support.memory import add_fact, applied
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
 from tests.support.vectors import random_unit
@@ -156,8 +156,7 @@ def test_the_old_model_finds_everything_during_the_backfill(
         (OTHER.agent_id, "old"): 1,
     }
     assert not list(store.vectors.stale_facts("old", dimensions=OLD_SIZE))
-    stored = store.memory.fact(facts[0].id, with_vector=True)
-    assert stored is not None
+    stored = some(store.memory.fact(facts[0].id, with_vector=True))
     assert stored.embedding_model == "old"
     ids = [fact.id for fact in facts]
     assert store.switches.vectors_of(ids, model="new") == {facts[0].id: new_vector(facts[0])}
@@ -252,8 +251,7 @@ def test_settling_leaves_only_the_new_vectors(store: Store, facts: list[Fact]) -
     exhaust(store)
     assert store.switches.vector_switch() is None
     for fact in (*facts, late):
-        stored = store.memory.fact(fact.id, with_vector=True)
-        assert stored is not None
+        stored = some(store.memory.fact(fact.id, with_vector=True))
         assert (stored.embedding_model, stored.embedding) == ("new", new_vector(fact))
     assert store.vectors.vector_models() == {"new": 4}
     assert stale(store) == []

@@ -8,7 +8,7 @@ from edenmem.models.access import AccessToken, DailyUse, token_id
 from edenmem.models.ids import new_id
 from edenmem.models.records import AuditEntry
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, ago, make_actor
+from tests.support.builders import NOW, ago, make_actor, some
 
 MIRA, OTTO, LENA = new_id(), new_id(), new_id()
 
@@ -78,11 +78,9 @@ def test_limits_and_last_use_are_updated_separately(store: Store) -> None:
     add(store, make_token("laptop"))
     store.tokens.set_agents(token.id, [OTTO])
     store.tokens.note_use(token.id, ago(hours=1))
-    read = store.tokens.token(token.id)
-    assert read is not None
+    read = some(store.tokens.token(token.id))
     assert (read.agents, read.last_used_at, read.user_id) == ((OTTO,), ago(hours=1), LENA)
-    other = store.tokens.token(token_id("laptop"))
-    assert other is not None
+    other = some(store.tokens.token(token_id("laptop")))
     assert (other.agents, other.last_used_at) == ((MIRA,), None)
 
 

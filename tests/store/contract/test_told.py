@@ -9,7 +9,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.told import Note, Reply, Shown, make_note, pack, text_key, unpack
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import make_cast
-from tests.support.builders import NOW
+from tests.support.builders import NOW, some
 from tests.support.forgetting import forget
 from tests.support.memory import add_fact
 
@@ -29,9 +29,7 @@ def note(
 ) -> Note:
     at = NOW + timedelta(days=days)
     reply = Reply(at=at, kind="chat", agent_id=agent, session_id=SESSION, user_id=user)
-    made = make_note(reply, pack(items), found)
-    assert made is not None
-    return made
+    return some(make_note(reply, pack(items), found))
 
 
 def test_a_list_comes_back_in_order(store: Store) -> None:

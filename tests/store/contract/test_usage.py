@@ -11,7 +11,6 @@ from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     ago,
-    change_set,
     make_formation,
     make_messages,
     make_session,
@@ -75,15 +74,7 @@ def test_formations_count_with_their_failed_attempts(store: Store, end: str) -> 
                 formation.id, worker="worker-1", now=NOW, usage=(call("small", 4),)
             )
         case _:
-            assert Steps(store).record(
-                formation.id,
-                worker="worker-1",
-                changes=change_set(),
-                decisions=(),
-                usage=(call("small", 4),),
-                counts={},
-                now=NOW,
-            )
+            assert Steps(store).record(formation.id, usage=(call("small", 4),))
             Steps(store).apply(formation.id, now=NOW)
     store.usage.add_usage(entry(call("small", 100)))
     assert [

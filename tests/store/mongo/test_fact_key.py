@@ -15,7 +15,6 @@ from edenmem.models.changes import (
     AddReflection,
     AddUser,
     ChangeStatus,
-    RemoveFact,
     ReviseFact,
 )
 from edenmem.models.formation import FormationStatus
@@ -36,6 +35,8 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    removal,
+    some,
 )
 from tests.support.exhaustive import spared
 from tests.support.formations import Steps
@@ -121,11 +122,11 @@ def test_only_facts_are_refused(open_mongo: OpenMongo) -> None:
         ),
     ):
         with pytest.raises(FactKeyConflict, match="fact_dedup_idx") as caught:
-            store.changes.apply(change_set(change))
+            applied(store, change)
         assert "edenmem index create --replace" in (caught.value.hint or "")
     assert list(store.log.audit()) == []
     applied(store, AddReflection(reflection=make_reflection(fact.home), word_limit=9))
-    applied(store, RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=1, at=LATER))
+    applied(store, removal(fact, at=LATER))
 
 
 def test_a_fact_refused_by_another_index_fails_its_range(mongo: MongoStore) -> None:
@@ -147,16 +148,11 @@ def test_a_fact_refused_by_another_index_fails_its_range(mongo: MongoStore) -> N
         formation.id,
         worker=formation.worker or "",
         changes=change_set(AddFact(fact=one), AddFact(fact=other)),
-        decisions=(),
-        usage=(),
-        counts={},
-        now=NOW,
     )
     for _ in range(2):  # the next run meets the same
         with pytest.raises(ConflictError, match="theirs"):
             Steps(mongo).apply(formation.id, now=NOW)
-        kept = mongo.formations.formation(formation.id)
-        assert kept is not None
+        kept = some(mongo.formations.formation(formation.id))
         assert kept.status is FormationStatus.RECORDED
         assert "theirs" in (kept.error or "")
     assert list(mongo.log.audit()) == []
@@ -168,7 +164,7 @@ def test_a_fact_refused_by_another_index_fails_its_range(mongo: MongoStore) -> N
         scope=lone.home, fact_id=lone.id, expected_version=1, content=SENTENCE, at=LATER
     )
     with pytest.raises(ConflictError, match="theirs"):
-        mongo.changes.apply(change_set(revision))
+        applied(mongo, revision)
     assert facts_of(mongo, lone.home) == [lone]
 
     raw.drop_index("theirs")

@@ -51,6 +51,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    some,
 )
 from tests.support.formations import Steps
 from tests.support.memory import facts_of
@@ -265,9 +266,7 @@ def test_a_step_interrupted_anywhere_is_applied_once_and_continues(
     assert mongo.formations.claim(formation)
     outcome: dict[str, Any] = {"worker": "worker-1", "decisions": (), "usage": (), "counts": {}}
     fact = change_set(AddFact(fact=make_fact(SCOPE, "formed")))
-    assert Steps(mongo).record(
-        formation.id, changes=fact, now=NOW, next_step="reflections", **outcome
-    )
+    assert Steps(mongo).record(formation.id, changes=fact, next_step="reflections", **outcome)
     template, (store, breaker) = Template(mongo.connection.database), breaking(None)
     Steps(store).apply(formation.id, now=LATER)
     points, log = breaker.points, breaker.log
@@ -277,14 +276,14 @@ def test_a_step_interrupted_anywhere_is_applied_once_and_continues(
         with pytest.raises(StoreError):
             Steps(store).apply(formation.id, now=LATER)
         Steps(mongo).apply(formation.id, now=LATER)
-        found = mongo.formations.formation(formation.id)
-        assert found is not None
+        found = some(mongo.formations.formation(formation.id))
         assert (found.status, found.changes) == (FormationStatus.RELEASED, None), log[point]
         assert [fact.content for fact in facts_of(mongo, SCOPE)].count("formed") == 1
-        taken = Steps(mongo).claim(formation.id, worker="worker-1", now=LATER, lease_until=LATER)
-        assert taken is not None
+        taken = some(
+            Steps(mongo).claim(formation.id, worker="worker-1", now=LATER, lease_until=LATER)
+        )
         assert taken.next_step == "reflections"
-        assert Steps(mongo).record(formation.id, changes=change_set(), now=LATER, **outcome)
+        assert Steps(mongo).record(formation.id, now=LATER, **outcome)
         Steps(mongo).apply(formation.id, now=LATER)
         progress = mongo.connection.database["sessions"].find_one()["memory_context"]
         assert str(progress["last_memory_message_id"]) == messages[-1].id
@@ -302,22 +301,19 @@ def test_applying_a_step_late_keeps_the_record_of_the_next(
     outcome: dict[str, Any] = {"worker": "worker-1", "decisions": (), "usage": (), "counts": {}}
     fact = change_set(AddFact(fact=make_fact(SCOPE, "formed")))
     thought = change_set(AddReflection(reflection=make_reflection(SCOPE), word_limit=300))
-    assert Steps(mongo).record(
-        formation.id, changes=fact, now=NOW, next_step="reflections", **outcome
-    )
+    assert Steps(mongo).record(formation.id, changes=fact, next_step="reflections", **outcome)
     apply = mongo.changes.apply
 
     def overtaken(changes: ChangeSet) -> Sequence[ChangeResult]:
         """Between reading the record and applying it, its worker takes the next step."""
         monkeypatch.setattr(mongo.changes, "apply", apply)
         Steps(mongo).apply(formation.id, now=NOW, worker="worker-1")
-        assert Steps(mongo).record(formation.id, changes=thought, now=NOW, **outcome)
+        assert Steps(mongo).record(formation.id, changes=thought, **outcome)
         return apply(changes)
 
     monkeypatch.setattr(mongo.changes, "apply", overtaken)
     Steps(mongo).apply(formation.id, now=NOW)
-    found = mongo.formations.formation(formation.id)
-    assert found is not None
+    found = some(mongo.formations.formation(formation.id))
     assert (found.status, found.changes) == (FormationStatus.RECORDED, thought)
 
 
@@ -335,15 +331,7 @@ def test_a_formation_interrupted_anywhere_is_applied_once(
         AddFact(fact=make_fact(SCOPE, "formed")),
         AddReflection(reflection=make_reflection(SCOPE, "formed"), word_limit=300),
     )
-    assert Steps(mongo).record(
-        formation.id,
-        worker="worker-1",
-        changes=changes,
-        decisions=(),
-        usage=(),
-        counts={"facts": 1},
-        now=NOW,
-    )
+    assert Steps(mongo).record(formation.id, changes=changes, counts={"facts": 1})
     template, (store, breaker) = Template(mongo.connection.database), breaking(None)
     Steps(store).apply(formation.id, now=LATER)
     points, log, wanted = breaker.points, breaker.log, _state(mongo)
@@ -353,8 +341,7 @@ def test_a_formation_interrupted_anywhere_is_applied_once(
         with pytest.raises(StoreError):
             Steps(store).apply(formation.id, now=LATER)
         Steps(mongo).apply(formation.id, now=LATER)
-        found = mongo.formations.formation(formation.id)
-        assert found is not None
+        found = some(mongo.formations.formation(formation.id))
         assert found.status is FormationStatus.APPLIED
         assert found.changes is None
         assert _state(mongo) == wanted, log[point]

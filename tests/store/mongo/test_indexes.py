@@ -64,6 +64,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    some,
 )
 from tests.support.forgetting import fill, forget, make_town
 from tests.support.formations import Steps
@@ -264,8 +265,7 @@ def _use_everything(store: Store) -> None:
     store.host.add_messages(session.id, messages)
     shown = Shown("fact", new_id(), 1, Scope.user(agent.id, user.id))
     reply = Reply(at=NOW, kind="search", agent_id=agent.id, session_id=session.id, user_id=user.id)
-    note = make_note(reply, found=[shown])
-    assert note is not None
+    note = some(make_note(reply, found=[shown]))
     store.told.add([note])
     store.told.lists(note.reply.lists)
     for filters in (
@@ -314,7 +314,7 @@ def _use_everything(store: Store) -> None:
     )
     changes = change_set(AddFact(fact=make_fact(scopes[0], "Formed.")))
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}}
-    Steps(store).record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
+    Steps(store).record(formation.id, worker="worker-2", changes=changes, **outcome)
     Steps(store).apply(formation.id, now=NOW)
     failing = make_formation(session, messages[4:], seq=2)
     store.formations.claim(failing)

@@ -12,7 +12,6 @@ from edenmem.models.changes import (
     AddFact,
     AddReflection,
     ChangeStatus,
-    RemoveFact,
     RemoveReflection,
     RestoreReflection,
     ReviseReflection,
@@ -25,7 +24,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.filters import policy_id
 from edenmem.store.mongo.memory.memory import fill_buffers
-from tests.support.builders import NOW, make_fact, make_policy, make_reflection
+from tests.support.builders import NOW, make_fact, make_policy, make_reflection, removal
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
 
 pytestmark = pytest.mark.slow
@@ -91,7 +90,7 @@ def test_an_odd_document_blocks_no_other_change(
     results = apply(
         mongo,
         AddFact(fact=make_fact(scope, "another")),
-        RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW),
+        removal(fact, scope=scope),
         AddReflection(reflection=(two := make_reflection(scope, "two")), word_limit=300),
         ReviseReflection(
             scope=scope, reflection_id=one.id, expected_version=1, content="1", at=NOW

@@ -15,9 +15,7 @@ from edenmem.models.changes import (
     AddFact,
     AddReflection,
     ChangeStatus,
-    RemoveFact,
     RemoveReflection,
-    ReviseFact,
     SetAgentToggles,
     SetPrivacy,
     WriteConsolidation,
@@ -36,6 +34,9 @@ from tests.support.builders import (
     make_messages,
     make_reflection,
     make_session,
+    removal,
+    revision,
+    some,
 )
 from tests.support.forgetting import forget, make_town
 from tests.support.formations import Steps
@@ -89,7 +90,7 @@ def test_facts_of_the_platform_are_read_and_changed(
     applied(
         mongo,
         SetPrivacy(scope=scope, target_type="fact", target_id=fact.id, private=True, at=LATER),
-        ReviseFact(scope=scope, fact_id=fact.id, expected_version=1, content="New.", at=LATER),
+        revision(fact, "New.", scope=scope, at=LATER),
     )
     after = database.memory2_facts.find_one({"_id": stored["_id"]})
     assert after["unknown"] == {"kept": [1, 2]}
@@ -451,15 +452,7 @@ def test_progress_is_written_into_any_memory_context(
     mongo.host.add_messages(session.id, messages)
     formation = make_formation(session, messages)
     assert mongo.formations.claim(formation)
-    assert Steps(mongo).record(
-        formation.id,
-        worker="worker-1",
-        changes=change_set(),
-        decisions=(),
-        usage=(),
-        counts={},
-        now=NOW,
-    )
+    assert Steps(mongo).record(formation.id)
     Steps(mongo).apply(formation.id, now=NOW)
     mongo.contexts.cache_context(
         session.id, agent, CachedContext(xml="<x/>", fingerprint="f", built_at=LATER)
@@ -494,7 +487,7 @@ def test_a_claim_of_any_agent_moves_the_progress_to_the_end_and_never_back(
 
     def finish(formation_id: str, worker: str) -> None:
         outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-        assert Steps(mongo).record(formation_id, worker=worker, changes=change_set(), **outcome)
+        assert Steps(mongo).record(formation_id, worker=worker, **outcome)
         Steps(mongo).apply(formation_id, now=NOW)
 
     def progress() -> Any:
@@ -565,8 +558,7 @@ def test_old_sessions_and_messages_are_read(mongo: MongoStore, database: Any) ->
             )
         ]
     )
-    found = mongo.host.session(str(session))
-    assert found is not None
+    found = some(mongo.host.session(str(session)))
     assert (found.users, found.incognito, found.last_activity) == ((), False, LATER)
     assert [s.id for s in mongo.host.sessions(agent_id=str(agent))] == [str(session)]
     messages = list(mongo.host.messages(str(session)))
@@ -646,7 +638,7 @@ def test_duplicates_that_prevent_a_key_can_be_removed(open_mongo: OpenMongo) -> 
     one, _ = facts_of(store, Scope.agent(str(agent)))
     applied(
         store,
-        RemoveFact(scope=one.home, fact_id=one.id, expected_version=one.version, at=LATER),
+        removal(one, at=LATER),
     )
     store.database.initialize()
     assert len(facts_of(store, one.home)) == 1

@@ -50,6 +50,7 @@ from tests.support.builders import (
     make_message,
     make_session,
     make_user,
+    some,
 )
 from tests.support.memory import add_fact, add_reflection, consolidate
 from tests.support.runtime import make_runtime
@@ -107,8 +108,7 @@ def test_known_failure_56_switches_are_read_as_the_platform_reads_them(
 ) -> None:
     agent = ObjectId()
     database.users3.insert_one({"_id": agent, "type": "agent", "username": "eve", **switches})
-    read = mongo.host.agent(str(agent))
-    assert read is not None
+    read = some(mongo.host.agent(str(agent)))
     assert (read.user_memory_enabled, read.agent_memory_enabled) == (on, on)
 
 

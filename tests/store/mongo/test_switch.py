@@ -16,7 +16,7 @@ from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.filters import object_id
 from edenmem.store.mongo.search import slots
 from tests.store.mongo.conftest import OpenMongo
-from tests.support.builders import NOW
+from tests.support.builders import NOW, some
 from tests.support.memory import add_fact, applied
 from tests.support.vectors import random_unit
 
@@ -52,8 +52,7 @@ def test_facts_changed_by_the_platform_are_embedded_again(store: MongoStore) -> 
     for before, after in (("filling", "switched"), ("switched", "settling")):
         store.switches.move_switch("new", before=before, after=after, at=NOW)  # type: ignore[arg-type]
     assert sum(store.switches.settle_vectors()) == 0  # it replaces none
-    stored = store.memory.fact(fact.id, with_vector=True)
-    assert stored is not None
+    stored = some(store.memory.fact(fact.id, with_vector=True))
     assert stored.embedding_model == "old"
 
 

@@ -23,7 +23,6 @@ from edenmem.models.changes import (
     ChangeStatus,
     RemoveAgent,
     RemoveFact,
-    ReviseFact,
 )
 from edenmem.models.forgetting import Forgetting, block
 from edenmem.models.ids import new_id
@@ -45,8 +44,9 @@ from tests.support.builders import (
     make_formation,
     make_messages,
     make_session,
+    revision,
 )
-from tests.support.memory import add_fact, facts_of
+from tests.support.memory import add_fact, applied, facts_of
 from tests.support.vectors import random_unit
 
 pytestmark = pytest.mark.slow
@@ -117,7 +117,7 @@ def test_permanent_failures_are_errors_and_leave_nothing(mongo: MongoStore) -> N
         failing(mongo.connection.uri, ["insert"], errorCode=13),
         pytest.raises(StoreError, match="code 13"),
     ):
-        mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE))))
+        applied(mongo, AddFact(fact=make_fact(SCOPE)))
     assert contents(mongo) == []
     assert mongo.memory.revisions([SCOPE]) == {SCOPE: 0}
 
@@ -132,7 +132,7 @@ def test_a_set_that_is_too_large_is_halved(mongo: MongoStore) -> None:
         failing(mongo.connection.uri, ["commitTransaction"], errorCode=388),
         pytest.raises(StoreError, match="transaction is too large"),
     ):
-        mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "alone"))))
+        applied(mongo, AddFact(fact=make_fact(SCOPE, "alone")))
 
 
 @pytest.mark.parametrize("code", [112, 225, 388])
@@ -238,9 +238,7 @@ def test_one_of_two_mutually_replacing_facts_stays(
     one, two = add_fact(mongo, SCOPE, "one"), add_fact(mongo, SCOPE, "two")
 
     def revise(fact: Fact, content: str) -> ChangeSet:
-        change = ReviseFact(
-            scope=SCOPE, fact_id=fact.id, expected_version=1, content=content, at=NOW
-        )
+        change = revision(fact, content, scope=SCOPE)
         return change_set(change)
 
     meanwhile = Meanwhile(monkeypatch, lambda: other.changes.apply(revise(two, "one")))
@@ -273,10 +271,10 @@ def test_an_agent_used_meanwhile_is_not_removed(
     mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make_agent()
-    mongo.changes.apply(change_set(AddAgent(agent=agent)))
+    applied(mongo, AddAgent(agent=agent))
     removal = change_set(RemoveAgent(agent_id=agent.id))
     meanwhile = Meanwhile(monkeypatch, lambda: other.changes.apply(removal))
-    mongo.changes.apply(change_set(AddFact(fact=make_fact(Scope.user(agent.id, new_id())))))
+    applied(mongo, AddFact(fact=make_fact(Scope.user(agent.id, new_id()))))
     (result,) = meanwhile.result()
     assert (result.status, "has facts" in result.detail) == (ChangeStatus.CONFLICT, True)
     assert mongo.host.agent(agent.id) is not None
@@ -386,9 +384,7 @@ def test_endless_conflicts_are_an_error(mongo: MongoStore, monkeypatch: pytest.M
     fact = add_fact(mongo, SCOPE, "one")
     monkeypatch.setattr(applying.Writer, "write", _raise_duplicate)
     with pytest.raises(ConflictError, match="gave up after 3 conflicting writes"):
-        mongo.changes.apply(
-            change_set(RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
-        )
+        applied(mongo, RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
 
 
 def _raise_duplicate(*_: Any) -> None:

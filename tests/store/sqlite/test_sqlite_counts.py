@@ -19,8 +19,8 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
-from tests.support.builders import NOW, change_set, make_fact, make_reflection
-from tests.support.memory import facts_of
+from tests.support.builders import NOW, make_fact, make_reflection
+from tests.support.memory import applied, facts_of
 
 SCOPE = Scope.user(new_id(), new_id())
 
@@ -29,7 +29,7 @@ SCOPE = Scope.user(new_id(), new_id())
 def test_facts_of_one_millisecond_are_paged_without_loss(sqlite_store: SqliteStore) -> None:
     """Known failure 10: a bulk import gives thousands of facts one time."""
     facts = [make_fact(SCOPE, f"fact {n}") for n in range(1700)]
-    sqlite_store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(sqlite_store, *(AddFact(fact=fact) for fact in facts))
     assert [fact.id for fact in facts_of(sqlite_store, SCOPE)] == sorted(fact.id for fact in facts)
 
 
@@ -79,7 +79,7 @@ def test_counts_are_those_of_what_there_is(tmp_path_factory, steps: list[str]) -
         else:
             continue
         audited = len(list(store.log.audit()))
-        store.changes.apply(change_set(change))
+        applied(store, change)
         now = store.memory.revisions([SCOPE])[SCOPE]
         assert (now > revision) == (len(list(store.log.audit())) > audited)
         revision = now

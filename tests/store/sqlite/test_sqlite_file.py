@@ -20,7 +20,7 @@ from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.core.schema import SCHEMA_VERSION
 from tests.support.builders import NOW, change_set, make_agent, make_fact, make_policy
-from tests.support.memory import add_fact, add_facts, facts_of, set_policy
+from tests.support.memory import add_fact, add_facts, applied, facts_of, set_policy
 
 SCOPE = Scope.user(new_id(), new_id())
 MIGRATIONS = [f"migration {one.name}" for one in migrations.migrations()]
@@ -365,7 +365,7 @@ def test_a_full_disk_undoes_the_whole_set(opened: SqliteStore) -> None:
         connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     facts = [make_fact(SCOPE, f"{n} " + "long " * 2000) for n in range(100)]
     with pytest.raises(StoreError, match="the disk is full"):
-        opened.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+        applied(opened, *(AddFact(fact=fact) for fact in facts))
     assert facts_of(opened, SCOPE) == [known]
     assert opened.database.info().counts["audit"] == 1
     add_facts(opened, facts[0])
@@ -408,5 +408,5 @@ def test_a_policy_with_the_id_of_another_scopes_does_not_replace_it(opened: Sqli
     first = set_policy(opened, SCOPE, memory_instructions="Remember plants.")
     foreign = make_policy(Scope.user(SCOPE.agent_id, new_id()), id=first.id)
     with pytest.raises(ConflictError, match=first.id):
-        opened.changes.apply(change_set(WritePolicy(policy=foreign, expected_version=0, at=NOW)))
+        applied(opened, WritePolicy(policy=foreign, expected_version=0, at=NOW))
     assert opened.memory.policies([SCOPE, foreign.home]) == {SCOPE: first}

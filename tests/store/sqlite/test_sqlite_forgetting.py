@@ -10,14 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edenmem.models.changes import RemoveFact, ReviseFact
 from edenmem.models.forgetting import Compaction
 from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
 from tests.store.sqlite.test_sqlite_plans import full_scans
-from tests.support.builders import NOW
+from tests.support.builders import removal, revision, some
 from tests.support.forgetting import Town, fill, forget, make_town
 from tests.support.leak import EARLIER, SECRET, VECTORS, make_leak
 from tests.support.memory import add_fact, applied
@@ -52,13 +51,7 @@ def test_the_bytes_are_gone(store: SqliteStore, tmp_path: Path) -> None:
     revised = many[0]
     applied(
         store,
-        ReviseFact(
-            scope=town.her(),
-            fact_id=revised.id,
-            expected_version=1,
-            content="A quinceshrub instead.",
-            at=NOW,
-        ),
+        revision(revised, "A quinceshrub instead.", scope=town.her()),
     )
     said.append("A quinceshrub instead.")
     kept = add_fact(
@@ -105,7 +98,7 @@ def test_the_bytes_of_a_single_fact_are_gone(
     )
     applied(
         store,
-        RemoveFact(scope=town.his(), fact_id=tombstone.id, expected_version=1, at=NOW),
+        removal(tombstone, scope=town.his()),
     )
     if messages:  # else the text stays where it was said
         for message in leak.sources:
@@ -140,8 +133,7 @@ def test_conversations_and_accounts_go_if_they_are_ours(store: SqliteStore) -> N
     report = forget(store, user="zenobia", messages=True)
     assert report.complete
     assert store.host.session(town.own.id) is None
-    shared = store.host.session(town.shared.id)
-    assert shared is not None
+    shared = some(store.host.session(town.shared.id))
     assert shared.users == (town.bruno.id,)
     assert {message.sender for message in store.host.messages(town.shared.id)} == {None}
     assert store.host.user(town.zenobia.id) is None

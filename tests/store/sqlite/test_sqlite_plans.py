@@ -15,7 +15,6 @@ from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import (
     NOW,
     ago,
-    change_set,
     make_agent,
     make_fact,
     make_formation,
@@ -24,7 +23,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.formations import Steps
-from tests.support.memory import add_fact, add_reflection, set_policy
+from tests.support.memory import add_fact, add_reflection, applied, set_policy
 from tests.support.vectors import random_unit
 
 AGENT = make_agent("robin")
@@ -90,22 +89,19 @@ def run_everything(store: SqliteStore) -> None:
     ]
     reflections = [add_reflection(store, SCOPE, f"thought {n}") for n in range(3)]
     set_policy(store, SCOPE)
-    store.changes.apply(
-        change_set(
-            ReviseFact(scope=SCOPE, fact_id=facts[0].id, expected_version=1, content="x", at=NOW),
-            SetPrivacy(
-                scope=SCOPE, target_type="fact", target_id=facts[1].id, private=True, at=NOW
-            ),
-            AddFact(fact=make_fact(SCOPE)),
-            WriteConsolidation(
-                scope=SCOPE,
-                expected_version=0,
-                content="text",
-                word_limit=9,
-                at=NOW,
-                absorbed_ids=(reflections[0].id,),
-            ),
-        )
+    applied(
+        store,
+        ReviseFact(scope=SCOPE, fact_id=facts[0].id, expected_version=1, content="x", at=NOW),
+        SetPrivacy(scope=SCOPE, target_type="fact", target_id=facts[1].id, private=True, at=NOW),
+        AddFact(fact=make_fact(SCOPE)),
+        WriteConsolidation(
+            scope=SCOPE,
+            expected_version=0,
+            content="text",
+            word_limit=9,
+            at=NOW,
+            absorbed_ids=(reflections[0].id,),
+        ),
     )
     filters = (
         FactFilter(scopes=(SCOPE,)),
@@ -175,15 +171,7 @@ def run_everything(store: SqliteStore) -> None:
     formation = make_formation(session, messages[:3])
     assert store.formations.claim(formation)
     Steps(store).claim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
-    Steps(store).record(
-        formation.id,
-        worker="worker-1",
-        changes=change_set(),
-        decisions=(),
-        usage=(),
-        counts={},
-        now=NOW,
-    )
+    Steps(store).record(formation.id)
     Steps(store).apply(formation.id, now=NOW)
     Steps(store).retry(formation.id, now=NOW)
     list(store.formations.list_formations())

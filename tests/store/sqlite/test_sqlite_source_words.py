@@ -13,7 +13,6 @@ import pytest
 from edenmem.engine.indexes import IndexKeeper
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.backup import RecordKind, StoredMessage
-from edenmem.models.changes import RemoveFact
 from edenmem.models.host import Message
 from edenmem.models.ids import new_id
 from edenmem.models.indexes import IndexState, IndexWish
@@ -22,7 +21,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.core import source_words
-from tests.support.builders import NOW, make_fact, make_message
+from tests.support.builders import make_fact, make_message, removal
 from tests.support.forgetting import Town, forget, make_town
 from tests.support.memory import add_facts, applied
 from tests.support.runtime import make_runtime
@@ -224,7 +223,7 @@ def test_awaited_messages_go_with_their_fact_and_with_the_index(town: Town) -> N
     fact = make_fact(scope, "It leaks.", source_message_ids=(new_id(),))
     add_facts(store, fact)
     assert awaited(store) == set(fact.source_message_ids)
-    applied(store, RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW))
+    applied(store, removal(fact, scope=scope))
     assert awaited(store) == set()
     store.indexes.drop_index(INDEX)
     with pytest.raises(StoreError, match="no such table"):

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.models.changes import RemoveFact, ReviseFact
+from edenmem.models.changes import ReviseFact
 from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
 from tests.store.sqlite.test_sqlite_plans import full_scans
-from tests.support.builders import NOW, make_fact
+from tests.support.builders import NOW, make_fact, removal
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_facts, apply
 from tests.support.vectors import random_unit
@@ -116,7 +116,7 @@ def test_every_fact_ends_with_one_vector_of_its_text(
                 version = fact.version
                 apply(
                     store,
-                    RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=version, at=NOW),
+                    removal(fact, scope=SCOPE, expected_version=version),
                 )
             case "fill":
                 fill(store)

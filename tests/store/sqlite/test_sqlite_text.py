@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.models.changes import AddFact, RemoveFact, ReviseFact
+from edenmem.models.changes import AddFact, RemoveFact
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
@@ -23,8 +23,8 @@ from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.search import fulltext
 from edenmem.store.sqlite.search.fulltext import _edits_of_head
 from edenmem.text import clean
-from tests.support.builders import NOW, change_set, make_fact
-from tests.support.memory import add_fact, add_facts, applied
+from tests.support.builders import NOW, make_fact, revision
+from tests.support.memory import add_fact, add_facts, applied, apply
 
 pytestmark = pytest.mark.slow
 
@@ -178,7 +178,7 @@ def test_no_query_is_an_error(opened: SqliteStore, query: str) -> None:
 
 
 def add_facts_once(store: SqliteStore) -> None:
-    store.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "Saffron and honey."))))
+    apply(store, AddFact(fact=make_fact(SCOPE, "Saffron and honey.")))
 
 
 # -- many scopes ---------------------------------------------------------------------------------
@@ -222,9 +222,7 @@ def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[s
             content = f"{number} 東京 \u0e01\u0e33 é"
             applied(
                 store,
-                ReviseFact(
-                    scope=SCOPE, fact_id=fact.id, expected_version=1, content=content, at=NOW
-                ),
+                revision(fact, content, scope=SCOPE),
             )
     for fact in list(store.memory.facts(FactFilter(scopes=(SCOPE,)))):
         removal = RemoveFact(
@@ -344,7 +342,7 @@ def test_a_text_that_another_process_changed_is_read_again(
     content = "One kiln."
     applied(
         other,
-        ReviseFact(scope=OTHER, fact_id=plain.id, content=content, expected_version=1, at=NOW),
+        revision(plain, content, scope=OTHER),
     )
     other.database.close()
     assert search(opened, "kiln", *scopes) == [content, "A kiln."]

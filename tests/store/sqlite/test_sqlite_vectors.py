@@ -24,7 +24,7 @@ from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.core.scopes import states_of
 from edenmem.store.sqlite.memory.vectors import check_vector, code_of
 from edenmem.store.sqlite.search.nearest import Block, CodeCache, ExactScores
-from tests.support.builders import NOW, ago, change_set, make_fact
+from tests.support.builders import NOW, ago, make_fact
 from tests.support.exhaustive import spared
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit
@@ -86,7 +86,7 @@ def test_an_invalid_vector_is_refused(opened: SqliteStore, vector: bytes, said: 
     )
     for change in (AddFact(fact=bad), revision):
         with pytest.raises(InputError, match=said):
-            opened.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "good")), change))
+            applied(opened, AddFact(fact=make_fact(SCOPE, "good")), change)
     with pytest.raises(InputError, match=said):
         opened.vectors.set_vectors({fact.id: (fact.hash, vector)}, model="m")
     with pytest.raises(InputError, match=said):
@@ -298,7 +298,7 @@ class CodesInMemory(RuleBasedStateMachine):
     def add(self, embedded: bool) -> None:
         vector = {"embedding": self.vector(), "embedding_model": "m"} if embedded else {}
         fact = make_fact(SCOPE, f"fact {self.seed} {len(self.facts)} {new_id()}", **vector)
-        self.other.changes.apply(change_set(AddFact(fact=fact)))
+        applied(self.other, AddFact(fact=fact))
         self.facts.append(fact)
 
     @precondition(lambda self: self.facts)
@@ -312,7 +312,7 @@ class CodesInMemory(RuleBasedStateMachine):
     def remove(self, place: int) -> None:
         fact = self.facts.pop(place % len(self.facts))
         removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
-        self.other.changes.apply(change_set(removal))
+        applied(self.other, removal)
 
     @invariant()
     def the_same_is_found(self) -> None:

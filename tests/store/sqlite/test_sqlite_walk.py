@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edenmem.models.backup import Document, RecordKind, Selection
-from edenmem.models.changes import HoldItem, RemoveFact, ReviseFact
+from edenmem.models.changes import HoldItem
 from edenmem.models.forgetting import Traces
 from edenmem.models.formation import UsageEntry
 from edenmem.models.ids import new_id
@@ -19,9 +19,9 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.walk import walk
 from tests.store.sqlite.test_sqlite_plans import full_scans
-from tests.support.builders import NOW, change_set, make_formation, make_held
+from tests.support.builders import NOW, change_set, make_formation, make_held, removal, revision
 from tests.support.forgetting import Town, fill, make_town
-from tests.support.memory import set_policy
+from tests.support.memory import applied, set_policy
 
 ALL = tuple(RecordKind)
 
@@ -37,7 +37,7 @@ def town(tmp_path: Path) -> Iterator[Town]:
     delete(store, facts[1].record)
     set_policy(store, town.his(), memory_instructions="Be brief.")
     store.usage.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=new_id(), work="x", calls=()))
-    store.changes.apply(change_set(HoldItem(held=make_held(town.his()))))
+    applied(store, HoldItem(held=make_held(town.his())))
     for session in (town.own, town.shared):
         formation = make_formation(session, list(store.host.messages(session.id))[:2])
         assert store.formations.claim(formation)
@@ -46,14 +46,12 @@ def town(tmp_path: Path) -> Iterator[Town]:
 
 
 def revise(store: SqliteStore, fact: Any) -> None:
-    changed = ReviseFact(
-        scope=fact.home, fact_id=fact.id, expected_version=fact.version, content="else", at=NOW
-    )
+    changed = revision(fact, "else")
     assert all(result.ok for result in store.changes.apply(change_set(changed)))
 
 
 def delete(store: SqliteStore, fact: Any) -> None:
-    gone = RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=fact.version, at=NOW)
+    gone = removal(fact)
     assert all(result.ok for result in store.changes.apply(change_set(gone)))
 
 
