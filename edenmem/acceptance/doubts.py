@@ -30,11 +30,12 @@ from edenmem.text import word_count
 
 #: How many messages before and after a cited one support names and numbers.
 NEIGHBORS = 2
-_RELATIVE = pattern("doubts.relative")
-_DENIAL = pattern("doubts.denial")
+# These are for texts in lower case.
+_RELATIVE = pattern("doubts.relative", re.NOFLAG)
+_DENIAL = pattern("doubts.denial", re.NOFLAG)
 #: Denials that a statement rarely leaves out, unlike "no spiders" or "rather than".
-_STRONG_DENIAL = pattern("doubts.strong_denial")
-_HEDGE = pattern("doubts.hedge")
+_STRONG_DENIAL = pattern("doubts.strong_denial", re.NOFLAG)
+_HEDGE = pattern("doubts.hedge", re.NOFLAG)
 
 
 class Item(msgspec.Struct, kw_only=True, dict=True):
@@ -114,7 +115,7 @@ def additions(
     source.folded += f"{fold(evidence.background)} "
     if invented := source.find_invention(content):
         return invented
-    if _DENIAL.search(content) and not _DENIAL.search(source.text):
+    if _DENIAL.search(content.lower()) and not _DENIAL.search(source.text.lower()):
         return "adds a denial"
     return None
 
@@ -243,25 +244,25 @@ def _possible_days(times: Iterable[datetime]) -> frozenset[str]:
 
 
 def _other_denial(item: Item) -> str | None:
-    content = without_quotes(item.content)
+    content = without_quotes(item.content).lower()
     if _STRONG_DENIAL.search(content):
-        if any(_DENIAL.search(text) for text in item.passages):
+        if any(_DENIAL.search(text.lower()) for text in item.passages):
             return None
         return "denies something that its sources do not deny"
-    if _STRONG_DENIAL.search(item.candidate.quote) and not _DENIAL.search(content):
+    if _STRONG_DENIAL.search(item.candidate.quote.lower()) and not _DENIAL.search(content):
         return "leaves out a denial of the quote"
     return None
 
 
 def _lost_hedge(item: Item) -> str | None:
-    match = _HEDGE.search(item.candidate.quote)
-    if match is None or _HEDGE.search(item.content):
+    match = _HEDGE.search(item.candidate.quote.lower())
+    if match is None or _HEDGE.search(item.content.lower()):
         return None
     return f"leaves out '{match.group()}' of the quote"
 
 
 def _relative_date(item: Item) -> str | None:
-    if match := _RELATIVE.search(without_quotes(item.content)):
+    if match := _RELATIVE.search(without_quotes(item.content).lower()):
         return f"says '{match.group()}'; give the date instead"
     return None
 

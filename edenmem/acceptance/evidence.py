@@ -80,9 +80,19 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
         return tuple(dict.fromkeys(people))
 
     @cached_property
+    def unmarked(self) -> str:
+        """Return the words of all messages and of the writers' names without accents."""
+        return " ".join((*(each.unmarked for each in self.messages), *map(unmark, self.speakers)))
+
+    @cached_property
     def folded(self) -> str:
-        """Return all messages in the form in which quotes are compared."""
-        return "\n".join(message.folded for message in self.messages)
+        """Return the same in lower case."""
+        return self.unmarked.casefold()
+
+    @cached_property
+    def capitals(self) -> frozenset[str]:
+        """Return the folded words that have a capital letter anywhere, and their stems."""
+        return _capitals(self.unmarked)
 
     @cached_property
     def secrets(self) -> frozenset[str]:
@@ -140,21 +150,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(word for name in people for word in words_of(name))
 
     @cached_property
-    def unmarked(self) -> str:
-        """Return the words of all texts and of the writers' names without accents."""
-        texts = (*(each.unmarked for each in self.talk.messages), unmark(self.background))
-        return " ".join((*texts, *map(unmark, self.talk.speakers)))
-
-    @cached_property
     def folded(self) -> str:
-        """Return the same in lower case, with a space before each word."""
-        return f" {self.unmarked.casefold()} "
+        """Return the folded words of all texts and of the writers' names, each after a space."""
+        return f" {self.talk.folded} {fold(self.background)} "
 
     @cached_property
     def capitals(self) -> frozenset[str]:
         """Return the folded words that have a capital letter anywhere, and their stems."""
-        words = {each.casefold() for each in self.unmarked.split() if each[0].isupper()}
-        return frozenset(words.union(stem_of(word) for word in words if len(word) > 3))
+        return self.talk.capitals | _capitals(unmark(self.background))
 
     @cached_property
     def background_numbers(self) -> frozenset[str]:
@@ -171,6 +174,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the three-word runs of the messages and the background."""
         texts = (*(each.text for each in self.talk.messages), self.background)
         return frozenset().union(*map(runs_of_three, texts))
+
+
+def _capitals(unmarked: str) -> frozenset[str]:
+    words = {each.casefold() for each in unmarked.split() if each[0].isupper()}
+    return frozenset(words.union(stem_of(word) for word in words if len(word) > 3))
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ _DATA = re.compile(r"[{\[<].*[}\]>]\Z|traceback \(most recent call last\)", re.I
 _GREETED = pattern("form.greeted")
 #: A greeting or thanks, up to a comma or an exclamation mark.
 _HELLO = pattern("form.hello")
-_STOCK = pattern("form.stock")
+_STOCK = pattern("form.stock", re.NOFLAG)
 #: Results of tools that state nothing about the world.
 _ROUTINE = pattern("form.routine")
 _QUESTION = re.compile(r"[?？؟]\W*\Z|\A\W*¿|(?:吗|呢|ですか|ますか|ไหม|หรือเปล่า|습니까|나요)\W*\Z")
@@ -81,7 +81,7 @@ def find_junk(text: str) -> str | None:
         return "is a greeting"
     if _GREETED.match(text) and not _QUOTED_SPEECH.search(text):
         return "is a greeting"
-    if _STOCK.search(without_quotes(text)):
+    if _STOCK.search(without_quotes(text).lower()):
         return "is a stock phrase of an agent"
     if _DATA.match(text) or _ROUTINE.match(text):
         return "is routine output of a tool"
