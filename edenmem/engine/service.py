@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 import msgspec
 
 from edenmem.engine import parts
-from edenmem.engine.runtime.concurrency import gather_all, in_thread
+from edenmem.engine.runtime.concurrency import gather_all, in_thread, run_in_turns
 from edenmem.engine.runtime.runtime import Runtime, current_actor
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
@@ -621,14 +621,16 @@ class MemoryService:
             lookups.session_and_agents, self._store, session_id, agent_id
         )
         reports = await gather_all(
-            self._form(
-                session,
-                agent,
-                trigger=trigger,
-                dry_run=dry_run,
-                consolidate=consolidate,
-                reach=reach,
-                is_time_up=is_time_up,
+            run_in_turns(
+                self._form(
+                    session,
+                    agent,
+                    trigger=trigger,
+                    dry_run=dry_run,
+                    consolidate=consolidate,
+                    reach=reach,
+                    is_time_up=is_time_up,
+                )
             )
             for agent in agents
         )

@@ -9,7 +9,6 @@ a model that will refuse all later calls ends the work.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from edenmem.acceptance.rules import find_user_named, object_to
 from edenmem.engine.formation.formation_input import FormationInput, NewItem
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import demand_loop, in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import (
@@ -222,6 +221,7 @@ class Deduplicator:
     async def _embed(self, asker: Asker, texts: Sequence[str]) -> list[bytes | None]:
         if self._embedder is None or not texts:
             return [None] * len(texts)
+        await demand_loop()
         try:
             answer = await self._embedder.embed(texts, role="passage")
         except ProviderError as error:
@@ -278,11 +278,10 @@ class Deduplicator:
                 for fact, found in zip(group, near, strict=True)
             }
 
-        searches = (in_thread(search, scope, group) for scope, group in _by_scope(facts).items())
-        merged: dict[NewItem, list[Fact]] = {}
-        for found in await asyncio.gather(*searches):
-            merged.update(found)
-        return merged
+        found: dict[NewItem, list[Fact]] = {}
+        for scope, group in _by_scope(facts).items():
+            found |= await in_thread(search, scope, group)
+        return found
 
     async def _judge(
         self, asker: Asker, given: FormationInput, compared: Sequence[ComparedFact]

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from edenmem.engine.formation.pipeline import Outcome, Pipeline
 from edenmem.engine.formation.recheck import apply_recorded, recheck
 from edenmem.engine.formation.sharing import Backlogs
 from edenmem.engine.reports import FormationReport
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import demand_loop, in_thread, run_in_turns
 from edenmem.engine.runtime.llm_session import Asker, ping
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
@@ -401,16 +401,17 @@ class Former:
         """Take the steps of a formation that this worker claimed; record and apply each."""
         # No await before the try: a cancelled claim would stay taken.
         attempt.asker = Asker(require_llm(self._llm), key)
-        work = self._take_steps(attempt, attempt.asker, session, agent, dry_run)
+        take = partial(self._take_steps, attempt, attempt.asker, session, agent, dry_run)
         if dry_run:
             try:
-                attempt.note(await work)
+                attempt.note(await take())
             finally:
                 with suppress(StoreReadOnly):
                     await self._keep_usage(agent, attempt.usage)
             return attempt.report("dry_run", changes=attempt.changes)
         try:
-            outcome = await self._claims.keep(attempt.formation, work)
+            await demand_loop()
+            outcome = await self._claims.keep(attempt.formation, run_in_turns(take()))
             is_ours = await in_thread(self._settle, attempt, outcome)
         except LeaseLost:
             is_ours = False
@@ -577,6 +578,7 @@ class Former:
     async def _is_up(self, attempt: Attempt, asker: Asker) -> bool:
         """Return whether the step's models answer a short question, so the range is the cause."""
         llm, names = require_llm(self._llm), self._settings.llm
+        await demand_loop()
         try:
             async with asyncio.timeout(PING_SECONDS):
                 if attempt.formation.next_step:

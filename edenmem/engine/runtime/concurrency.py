@@ -42,19 +42,67 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(resume(), context=context)
 
 
-async def run_in_thread(main: Coroutine[Any, Any, T]) -> T:
-    """Run a search in one of its own few threads up to its first `demand_loop`.
+async def run_in_turns(main: Coroutine[Any, Any, T], kind: _Kind = "call") -> T:
+    """Run a coroutine in a thread up to its next `demand_loop`, then in the event loop, and so on.
 
-    The rest runs in the caller's event loop. A search makes many short store calls, and a change of
-    threads for each costs more than most of them.
+    The next `in_thread` changes back to a thread. A search or a formation makes many short store
+    calls, and a change of threads for each costs more than most of them.
     """
     if not _has_loop():
         return await main
+    import asyncio
+    import inspect
+
+    context = contextvars.copy_context()  # of all turns: a span that one opens, another closes
+    context.run(_driven.set, asyncio.current_task())
+    done: tuple[T] | None = None
     try:
-        done = await _call_in("search", functools.partial(_start, main))
-        return done[0] if done is not None else await _delegate(main)
+        while done is None:
+            cancelled: BaseException | None = None
+            try:
+                done = await _call_in(kind, functools.partial(context.run, _start, main))
+            except asyncio.CancelledError as error:
+                if inspect.getcoroutinestate(main) == inspect.CORO_CLOSED:  # ended in its turn
+                    raise
+                cancelled = error
+            if done is None:
+                done = await _take_turn(main, context, cancelled)
+        return done[0]
     finally:
         main.close()
+
+
+#: The task of `run_in_turns`. Tasks that its coroutine starts are others, and take no turns.
+_driven: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.ContextVar(
+    "driven", default=None
+)
+#: What a coroutine yields in the event loop to change to a thread.
+_TO_THREAD = object()
+
+
+@types.coroutine
+def _take_turn(
+    main: Coroutine[Any, Any, T], context: contextvars.Context, error: BaseException | None
+) -> Generator[Any, Any, tuple[T] | None]:
+    """Run a coroutine in the event loop until it changes to a thread; return its result if it ends.
+
+    ``error`` is raised where it waits.
+    """
+    while True:
+        try:
+            if error is None:
+                waits_for = context.run(main.send, None)
+            else:
+                waits_for = context.run(main.throw, error)
+        except StopIteration as done:
+            return (done.value,)
+        if waits_for is _TO_THREAD:
+            return None
+        error = None
+        try:
+            yield waits_for
+        except BaseException as raised:  # noqa: BLE001 - raised where the coroutine waits
+            error = raised
 
 
 def _start(main: Coroutine[Any, Any, T]) -> tuple[T] | None:
@@ -79,8 +127,8 @@ async def demand_loop() -> None:
 
 
 @types.coroutine
-def _suspend() -> Generator[None, None, None]:
-    yield
+def _suspend(reason: object = None) -> Generator[object, None, None]:
+    yield reason
 
 
 def _has_loop() -> bool:
@@ -96,6 +144,7 @@ def _has_loop() -> bool:
 
 async def gather_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return all results in order; after a failure, finish the others, then raise the first."""
+    await demand_loop()
     import asyncio
 
     results = await asyncio.gather(*work, return_exceptions=True)
@@ -234,9 +283,13 @@ async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
     after a running call has ended, so that cleanup code sees all its writes. Without an event loop
     the call runs in place.
     """
-    if not _has_loop():
-        return fn(*args, **kwargs)
-    return await _call_in("call", functools.partial(fn, *args, **kwargs))
+    if _has_loop():
+        import asyncio
+
+        if _driven.get() is not asyncio.current_task():
+            return await _call_in("call", functools.partial(fn, *args, **kwargs))
+        await _suspend(_TO_THREAD)
+    return fn(*args, **kwargs)
 
 
 async def _call_in(kind: _Kind, fn: Callable[[], T]) -> T:

@@ -37,6 +37,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from pydantic import BaseModel
 
+from edenmem.engine.runtime.concurrency import demand_loop
 from edenmem.errors import ProviderError
 from edenmem.llm.protocol import LLM, AnswerT, LLMRequest
 from edenmem.models.formation import CallUsage
@@ -129,6 +130,7 @@ class Asker:
             timeout=self._timeout,
         )
         spent: Sequence[CallUsage] = request.spent  # for a cancelled request
+        await demand_loop()
         try:
             reply = await self._llm.ask(request)
             spent = reply.usage

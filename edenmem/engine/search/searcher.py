@@ -20,7 +20,7 @@ import msgspec
 from edenmem.embed.protocol import Embedder, QueryShelf
 from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
 from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
-from edenmem.engine.runtime.concurrency import demand_loop, in_thread, run_in_thread
+from edenmem.engine.runtime.concurrency import demand_loop, in_thread, run_in_turns
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.search.request import (
     choose_recipe,
@@ -200,7 +200,7 @@ class Searcher:
             with_vectors=with_vectors,
             explain=explain,
         )
-        return await (run_in_thread(work) if in_process else work)
+        return await (run_in_turns(work, "search") if in_process else work)
 
     async def _ability(self, plan: Recipe) -> SearchAbility:
         """Return how the store searches.

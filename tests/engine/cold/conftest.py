@@ -14,6 +14,7 @@ import pytest
 
 from edenmem.engine.cold.report import ColdReport
 from edenmem.engine.cold.runner import ColdOptions, run_cold
+from edenmem.engine.runtime.concurrency import demand_loop
 from edenmem.engine.service import MemoryService
 from edenmem.llm.protocol import LLMRequest
 from edenmem.models.formation import Formation, FormationStatus
@@ -158,6 +159,7 @@ def quiet(
 
 async def hang_until_time_is_up(*args: object, **options: object) -> Any:
     """Hang, and let the session's time expire immediately; see `no_clock`."""
+    await demand_loop()
     _LIMIT.get().reschedule(asyncio.get_running_loop().time())
     await asyncio.Event().wait()
 

@@ -16,7 +16,7 @@ from edenmem.engine.runtime.concurrency import (
     gather_or_cancel,
     in_thread,
     run,
-    run_in_thread,
+    run_in_turns,
 )
 
 who = contextvars.ContextVar("who", default="nobody")
@@ -189,20 +189,45 @@ def test_the_first_failure_of_work_without_a_loop_closes_the_rest(with_loop: boo
         run(main())
 
 
-async def test_a_coroutine_runs_in_one_thread_until_it_demands_the_loop() -> None:
+async def test_a_coroutine_takes_turns_in_a_thread_and_in_the_loop() -> None:
     def here() -> int:
         return threading.get_ident()
 
-    async def main() -> tuple[set[int], int, int]:
+    async def main() -> tuple[set[int], int, set[int], str]:
         before = {here(), await in_thread(here), *await gather_or_cancel([in_thread(here)])}
+        token = who.set("anna")
         await demand_loop()
         await asyncio.sleep(0)
-        return before, here(), await in_thread(here)
+        in_loop, name = here(), who.get()
+        again = {await in_thread(here), here(), await in_thread(here)}
+        who.reset(token)  # all turns have one context
+        return before, in_loop, again, name
 
-    before, after, call = await run_in_thread(main())
-    assert len(before) == 1
-    assert here() not in before
-    assert after == here() != call
+    before, in_loop, again, name = await run_in_turns(main())
+    assert in_loop == here()
+    assert len(before) == len(again) == 1
+    assert here() not in before | again
+    assert name == "anna"
+
+
+async def test_an_error_in_any_turn_is_raised_where_the_coroutine_waits() -> None:
+    seen = list[str]()
+
+    async def main() -> str:
+        await demand_loop()
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            seen.append("in the loop")
+        try:
+            await in_thread(lambda: 1 / 0)
+        except ZeroDivisionError:
+            seen.append("in a thread")
+        return await in_thread(lambda: "done")
+
+    assert await run_in_turns(main()) == "done"
+    assert seen == ["in the loop", "in a thread"]
 
 
 async def test_a_cancelled_coroutine_in_a_thread_ends_its_call_and_goes_no_further() -> None:
@@ -214,15 +239,18 @@ async def test_a_cancelled_coroutine_in_a_thread_ends_its_call_and_goes_no_furth
         seen.append("written")
 
     async def main() -> None:
-        await in_thread(write)
-        await demand_loop()
-        seen.append("too far")
+        try:
+            await in_thread(write)
+            await demand_loop()
+            seen.append("too far")
+        finally:
+            await in_thread(seen.append, "cleaned up")
 
-    task = asyncio.create_task(run_in_thread(main()))
+    task = asyncio.create_task(run_in_turns(main()))
     await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     await asyncio.sleep(0)
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert seen == ["written"]
+    assert seen == ["written", "cleaned up"]
