@@ -235,7 +235,7 @@ async def test_a_fact_is_edited_and_the_edit_undone(world: World) -> None:
         await screen.press("y")
         await screen.until(lambda: PASTE in world.facts())
         await screen.press("5")
-        assert "undo revise fact" in screen.rows()[0]
+        assert "undo edit fact" in screen.rows()[0]
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ async def test_the_browser_works_on_mongodb(open_store: Callable[[str], Store]) 
         await screen.press("y")
         await screen.until(lambda: len(world.facts()) == 2)
         await screen.press("5")
-        await screen.until(lambda: "undo remove fact" in "".join(screen.rows()[:1]))
+        await screen.until(lambda: "undo delete fact" in "".join(screen.rows()[:1]))
         await screen.press("slash", *"paste", "enter")
         await screen.until(lambda: any(PASTE in row for row in screen.rows()))
 
@@ -390,7 +390,7 @@ async def test_an_entry_of_the_log_is_undone_with_what_stands_in_the_way_shown(
         place = next(n for n, row in enumerate(screen.rows()) if "Second." in row)
         await screen.press(*["down"] * place, "u")
         await screen.until_screen(Question)
-        assert "changed later: revise fact" in screen.text()
+        assert "changed later: edit fact" in screen.text()
         await screen.press("y")
         await screen.until(lambda: PASTE in world.facts())
 

@@ -69,7 +69,7 @@ def test_the_log_on_a_terminal_is_colored_and_harmless(shared_cli: Cli, columns:
     assert "\x1b[32m+Lena folds ninety whale lanterns.\x1b[0m" in screen
     table = shared_cli.on_terminal("log", columns=columns).ok().out
     assert not controls(table)
-    assert "revise fact" in table
+    assert "edit fact" in table
 
 
 # -- undo ----------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_an_entry_is_not_a_run_and_that_is_said(cli: Cli) -> None:
 
 def test_a_wide_screen_has_commands_and_runs(cli: Cli) -> None:
     cli("fact", "add", "--agent", "mira", "--content", "New.").ok()
-    wide, narrow = (cli("log", columns=columns).ok().out for columns in (160, 80))
+    wide, narrow = (cli.on_terminal("log", columns=columns).ok().out for columns in (160, 80))
     assert "fact add" in wide
     assert "command" not in narrow.splitlines()[0]
 

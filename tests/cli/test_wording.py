@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -104,16 +102,10 @@ def test_an_agent_that_takes_no_part_is_named(inside: Inside) -> None:
     assert "agent 'otto' is not part of session 'first-visit'" in result.err
 
 
-def test_a_table_in_a_pipe_is_cut_only_where_columns_is_set(cli: Cli) -> None:
+def test_a_table_in_a_pipe_is_whole(cli: Cli) -> None:
+    """Shells of agents export COLUMNS."""
     cli("fact", "add", "--agent", "mira", "--content", LONG, "--allow-long").ok()
-    command = [sys.executable, "-m", "edenmem", "fact", "list", "--agent", "mira"]
-    environment = cli.environment(80, {})
-    cut = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert LONG not in cut.stdout
-    assert max(map(len, cut.stdout.splitlines())) <= 80
-    del environment["COLUMNS"]
-    whole = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert LONG in whole.stdout
+    assert LONG in cli("fact", "list", "--agent", "mira", columns=60).ok().out
 
 
 def test_long_texts_break_between_words_on_a_terminal(cli: Cli) -> None:
@@ -135,7 +127,8 @@ def test_a_note_breaks_between_words_on_a_terminal(cli: Cli) -> None:
 def test_the_names_of_sessions_are_whole_in_80_columns(cli: Cli) -> None:
     sessions = Path(__file__).parents[2] / "examples" / "community" / "sessions.jsonl"
     cli("import", str(sessions), "--add-missing").ok()
-    listed = cli("session", "list", "--agent", "mira").ok().out
+    command = ("session", "list", "--agent", "mira", "--no-color")
+    listed = cli.on_terminal(*command, columns=80).ok().out
     for name in ("lena-first-visit", "lena-progress", "samira-stewards", "jun-translation"):
         assert name in listed
     assert max(map(len, listed.splitlines())) <= 80

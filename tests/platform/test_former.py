@@ -84,7 +84,7 @@ def test_messages_that_nothing_read_are_named_and_formed_once(
     assert 75 <= first <= 105
     assert readings(world)["unread"] == {str(session): first}
     assert f"{first} messages" in world.eden("show", str(session)).ok().out
-    assert f"passed unread  {first} messages" in world.eden("status").ok().out
+    assert f"skipped     {first} messages" in world.eden("status").ok().out
     world.eden("cold", "run").ok()
     assert world.read == []  # the platform may still be at work
     world.age(minutes=16)

@@ -118,7 +118,10 @@ def _usage(parameter: Any, ctx: Any) -> list[str]:
 
 
 #: Argument → how to find its values.
-_LISTS = {"RUN": "list runs: edenmem migrate status"}
+_LISTS = {
+    "RUN": "list runs: edenmem migrate status",
+    "PERSON": "list users: edenmem user list",
+}
 
 
 def _process(parameter: Any, ctx: Any, value: Any) -> Any:
@@ -282,6 +285,7 @@ def _settings(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
 COMPLETERS: dict[str, Completer] = {
     "AGENT": _complete_ids("agent"),
     "USER": _complete_ids("user"),
+    "PERSON": _complete_ids("user"),
     "ACCOUNT": _complete_ids("user"),
     "FROM": _complete_ids("user"),
     "TO": _complete_ids("user"),

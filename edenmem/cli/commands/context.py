@@ -120,7 +120,7 @@ def context(
         words=sum(part.words for part in report.parts),
         tokens=sum(part.tokens for part in report.parts),
     )
-    run.out.notes(plain_table(_PARTS, [*report.parts, total], 80))
+    run.out.notes(plain_table(_PARTS, [*report.parts, total]))
     recalled = f", recall: {report.explanation}" if report.recall != "off" else ""
     run.out.note(f"{'from the cache' if report.cached else 'built now'}{recalled}")
 

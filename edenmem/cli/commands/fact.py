@@ -16,7 +16,7 @@ from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import NO_FIELDS, Fact
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 
 app = group("List, add, edit and merge facts.")
@@ -79,6 +79,11 @@ def list_facts(
         empty="no facts",
         header=keys_of(Fact, vectors=vectors),
     )
+    if not any((owners.user, owners.account, owners.group, kinds, run.out.is_data)):
+        others = [ScopeKind.USER, ScopeKind.GROUP]
+        statuses = run.service.scopes.statuses(agent_id=chosen.id, kinds=others)
+        if any(status.facts for status in statuses):
+            run.out.note("facts of users and groups are not listed: add --user or --group")
 
 
 @app.command("add", cls=Command)

@@ -422,7 +422,7 @@ def _decide(
 
 person_app = group("Show, export and erase what memory has about a person.")
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="Username, ID or ID prefix.")]
+_Name = Annotated[str, typer.Argument(metavar="PERSON", help="Username, ID or ID prefix.")]
 
 
 def _gather(

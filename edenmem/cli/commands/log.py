@@ -276,7 +276,7 @@ def log_columns(run: Invocation) -> list[Column[AuditEntry]]:
         Column("where", lambda entry: entry.scope or entry.agent_id, names="full"),
         Column("content", summarize_entry, "text"),
     ]
-    if run.out.room >= _WIDE:  # values for 'undo --run' and --command
+    if not run.out.is_screen or run.out.width >= _WIDE:  # values for 'undo --run' and --command
         columns[3:3] = [
             # Its words, without options.
             Column(

@@ -431,6 +431,8 @@ def mcp(
             _print_http_config(run, client, given, host, port)
         else:
             _print_config(run, client, given)
+        if find_spec("mcp") is None:
+            run.out.note(f"the MCP server is not installed: {install_hint('mcp')}")
         return
     if run.out.is_data:
         raise UsageError("--format does not apply: stdout carries the protocol")

@@ -271,7 +271,7 @@ def _show_session(run: Invocation, session_id: str, limit: int) -> None:
             ("origin", origin(session) if session.imported else None),
             ("incognito", session.incognito or None),
             ("last activity", session.last_activity),
-            ("passed unread", count(lambda each: each.unread)),
+            ("skipped", count(lambda each: each.unread)),
             ("read twice", count(lambda each: each.twice)),
         ],
         data=lambda one: (

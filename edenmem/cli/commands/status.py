@@ -56,6 +56,9 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         run.out.note("the store does not exist yet: run 'edenmem init'")
     if run.out.is_data or not overview.store.initialized:
         return
+    counts = overview.store.counts
+    if counts.get("sessions") and not counts.get("formations") and sharing is None:
+        run.out.note("no conversation was formed yet: run 'edenmem form --idle'")
     if overview.agents:
         run.out.line()
         run.out.listing(overview.agents, _AGENTS)
@@ -90,7 +93,7 @@ def _fields(
     if sharing is not None:
         shared = [
             ("former", describe_former(sharing.in_force)),
-            ("passed unread", many(sharing.unread, "message") if sharing.unread else ""),
+            ("skipped", many(sharing.unread, "message") if sharing.unread else ""),
             ("read twice", many(sharing.twice, "message") if sharing.twice else ""),
         ]
     return [

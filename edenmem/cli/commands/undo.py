@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -64,8 +65,14 @@ def undo(
     if last:
         run_id, entry = _latest(run)
     if entry is not None:
-        found = run.service.history.find_id("entry", entry)
-        undo_entry(run, found, force=force, yes=yes, dry_run=dry_run, reason=reason)
+        try:
+            found = run.service.history.find_id("entry", entry)
+            undo_entry(run, found, force=force, yes=yes, dry_run=dry_run, reason=reason)
+        except NotFoundError as error:
+            with suppress(NotFoundError):
+                run.service.history.find_id("target", entry)
+                error.hint = f"it names a memory; list its changes: edenmem log --target {entry}"
+            raise
     elif run_id is not None:
         whole = run.service.history.find_id("run", run_id)
         undo_run(run, whole, force=force, yes=yes, dry_run=dry_run, reason=reason)

@@ -115,11 +115,6 @@ class Output:
         """Return the width of the terminal, ``COLUMNS``, or 80."""
         return shutil.get_terminal_size().columns
 
-    @property
-    def room(self) -> int:
-        """Return the width for a table: of the terminal, ``COLUMNS``, or in a pipe no limit."""
-        return self.width if sys.stdout.isatty() or os.environ.get("COLUMNS") else sys.maxsize
-
     def is_colored(self, stream: Any) -> bool:
         """Return whether to use color on a stream."""
         if self._color is ColorWhen.AUTO:
@@ -247,7 +242,7 @@ class Output:
             lines = tables.screen_table(columns, rows, self.width, color=color)
             tables.page_text("\n".join([*lines, ""]))
         else:
-            self.line("\n".join(tables.plain_table(columns, rows, self.room)))
+            self.line("\n".join(tables.plain_table(columns, rows)))
 
     def _name_cells(self, columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
         """Return the columns with names in place of scopes and IDs, looked up at once."""

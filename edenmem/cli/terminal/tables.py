@@ -108,10 +108,10 @@ _SHRINKABLE = (
 )
 
 
-def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[str]:
-    """Format a table for a pipe: aligned, cut to ``width``, one line for each row."""
-    shown = _lay_out(columns, rows, width)
-    return [_join(_fit(each, _cut(each, row)) for each in shown) for row in range(len(rows) + 1)]
+def plain_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[str]:
+    """Format a table for a pipe: aligned, one line for each row, with whole texts."""
+    shown = _lay_out(columns, rows, sys.maxsize)
+    return [_join(_fit(each, each.cells[row]) for each in shown) for row in range(len(rows) + 1)]
 
 
 def screen_table(

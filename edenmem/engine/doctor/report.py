@@ -460,7 +460,7 @@ CATALOG: dict[str, Check] = {
         Check(
             "former",
             _WORK,
-            "either edenmem or the platform forms memory",
+            "only one of edenmem and the platform forms memory",
             _WARNING,
             "formation.former is edenmem, but the platform forms memory too: messages are read"
             " twice.",
@@ -469,7 +469,7 @@ CATALOG: dict[str, Check] = {
         Check(
             "unread",
             _WORK,
-            "no message was passed unread by the platform",
+            "the platform skipped no message",
             _NOTE,
             "The platform's progress is after messages that nothing has read. The cold run forms"
             " them 15 minutes after the session's last change.",

@@ -338,7 +338,7 @@ def readings(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield sessions with messages read by neither edenmem nor the platform, or by both."""
     for reading in context.store.formations.find_readings(agent_id=context.agent_id):
         if reading.unread:
-            yield CheckFinding("unread", _about(reading, reading.unread, "passed unread"))
+            yield CheckFinding("unread", _about(reading, reading.unread, "skipped by the platform"))
         if reading.twice:
             yield CheckFinding("read-twice", _about(reading, reading.twice, "read twice"))
 

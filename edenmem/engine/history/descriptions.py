@@ -40,14 +40,18 @@ class Section(NamedTuple):
 #: First word of an undoing action → that of the undone one, if it differs.
 _UNDONE = {"add": "remove", "remove": "add", "revert": "write"}
 
+#: First word of an action → the command.
+_COMMANDS = {"revise": "edit", "remove": "delete"}
+
 
 def action_words(entry: AuditEntry) -> str:
-    """Return the action of an entry: "revise fact"; of an undo, what was undone."""
+    """Return the action of an entry: "edit fact"; of an undo, what was undone."""
     words = entry.action.replace("_", " ").replace("consolidation", "text")
-    if not entry.undoes:
-        return words
     first, _, rest = words.partition(" ")
-    return f"undo {_UNDONE.get(first, first)} {rest}"
+    if entry.undoes:
+        first = _UNDONE.get(first, first)
+    shown = "create" if words == "add token" else _COMMANDS.get(first, first)
+    return f"{'undo ' if entry.undoes else ''}{shown} {rest}".rstrip()
 
 
 def summarize_entry(entry: AuditEntry) -> str:
