@@ -76,7 +76,7 @@ class Stats:
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.statistics import gather
 
-        self.gather = partial(gather, runtime.store, runtime.settings)
+        self.gather = partial(gather, runtime.store)
 
 
 class Embeddings:

@@ -50,14 +50,12 @@ class KindCount(msgspec.Struct, frozen=True, kw_only=True):
 class FactUse(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of facts: ``never`` counts facts without a recorded access.
 
-    ``repeated`` counts facts with the same text in another scope of the agent, ``unconfirmed``
-    those that their sources do not fully show.
+    ``unconfirmed`` counts those that their sources do not fully show.
     """
 
     facts: int = 0
     never: int = 0
     accesses: int = 0
-    repeated: int = 0
     unconfirmed: int = 0
 
 

@@ -9,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edenmem.engine.statistics import MemoryStatistics, daily, gather, weekly
-from edenmem.models.changes import WriteConsolidation
 from edenmem.models.statistics import FormedOnDay, UsageOnDay
-from edenmem.settings.schema import Settings
 from tests.engine.conftest import Cast
-from tests.support.memory import add_fact, applied
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)
 
@@ -52,48 +49,13 @@ def test_days_sum_their_models(days: list[UsageOnDay]) -> None:
 def _statistics(cast: Cast, agent_id: str | None = None) -> MemoryStatistics:
     return gather(
         cast.store,
-        Settings(),
         since=NOW - timedelta(weeks=4),
         now=NOW,
         agent_id=agent_id,
-        top=2,
     )
 
 
 def test_an_empty_memory_has_statistics(cast: Cast) -> None:
     statistics = _statistics(cast)
     assert len(statistics.weeks) == 5
-    assert (statistics.text_count, statistics.texts, statistics.days) == (0, (), ())
-
-
-def test_the_fullest_texts_come_first_and_long_ones_are_counted(cast: Cast) -> None:
-    shard = cast.add_shard("route", word_limit=3)
-    for scope, text in (
-        (cast.agent_scope, "Some words."),
-        (cast.anna_scope, "Three words here."),
-        (shard, "One too many words."),
-    ):
-        applied(
-            cast.store,
-            WriteConsolidation(scope=scope, expected_version=0, content=text, word_limit=3, at=NOW),
-        )
-    statistics = _statistics(cast, cast.eve.id)
-    assert [text.scope for text in statistics.texts] == [shard, cast.anna_scope]
-    assert (statistics.text_count, statistics.over_limit) == (3, 1)
-
-
-def test_an_empty_text_is_not_listed(cast: Cast) -> None:
-    add_fact(cast.store, cast.agent_scope, "The scope has a fact.")
-    for version, content in enumerate(("Some words.", "")):
-        applied(
-            cast.store,
-            WriteConsolidation(
-                scope=cast.agent_scope,
-                expected_version=version,
-                content=content,
-                word_limit=3,
-                at=NOW,
-            ),
-        )
-    statistics = _statistics(cast)
-    assert (statistics.text_count, statistics.texts) == (0, ())
+    assert statistics.days == ()

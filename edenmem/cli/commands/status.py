@@ -22,7 +22,7 @@ from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.cold.sessions import SharingReport
-    from edenmem.engine.statistics import MemoryStatistics, TextSize, WeekCount
+    from edenmem.engine.statistics import MemoryStatistics, WeekCount
     from edenmem.models.statistics import KindCount, UsageOnDay
 
 
@@ -170,19 +170,8 @@ def stats(
         str | None,
         typer.Option("--since", metavar="TIME", help="Start of growth and cost.  [default: 12w]"),
     ] = None,
-    limit: Annotated[
-        int,
-        typer.Option(
-            "--limit",
-            "-n",
-            metavar="N",
-            min=1,
-            max=100,
-            help="Maximum number of texts.",
-        ),
-    ] = 5,
 ) -> None:
-    """Show growth, sizes, use of facts, tokens and cost.
+    """Show growth, use of facts, tokens and cost.
 
     \b
     edenmem stats
@@ -194,7 +183,6 @@ def stats(
         since=options.parse_when(since, "--since") or now - _PERIOD,
         now=now,
         agent_id=options.agent_id_of(run, agent),
-        top=limit,
     )
     if not run.out.data([statistics]):
         _show_statistics(run, statistics)
@@ -225,15 +213,9 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
             ("never retrieved", f"{use.never:,}{share}"),
             ("retrievals", f"{use.accesses:,}"),
             ("unconfirmed", f"{use.unconfirmed:,}" if use.unconfirmed else ""),
-            ("in several scopes", f"{use.repeated:,}" if use.repeated else ""),
             ("held for review", describe_held(statistics.held)),
         ]
     )
-    if statistics.texts:
-        out.section("Longest texts")
-        if statistics.over_limit:
-            out.note(f"{many(statistics.over_limit, 'text')} over the limit")
-        out.listing(statistics.texts, _TEXTS)
     if statistics.rejected:
         out.section("Rejected items of models")
         out.listing(list(statistics.rejected.items()), _REJECTED)
@@ -268,16 +250,4 @@ _DAYS: list[Column[UsageOnDay]] = [
     Column("tokens out", lambda d: token_count(d, d.output_tokens), "number"),
     Column("US dollars", lambda d: dollars(d), "number"),
     Column("models", lambda d: d.model, "text"),
-]
-
-
-_TEXTS: list[Column[TextSize]] = [
-    Column("agent", lambda t: t.scope.agent_id, "name", "account"),
-    Column("kind", lambda t: t.scope.kind),
-    Column("owner", lambda t: t.scope, "name", "owner"),
-    Column("words", lambda t: t.words, "number"),
-    Column("limit", lambda t: t.word_limit, "number"),
-    Column("full", lambda t: f"{t.words / max(t.word_limit, 1):.0%}", "number"),
-    Column("version", lambda t: t.version, "number"),
-    Column("written", lambda t: t.last_consolidated_at, "time"),
 ]

@@ -90,11 +90,9 @@ def test_how_facts_are_used(store: Store) -> None:
         store.search.track_access([often.id], TUESDAY)
     store.search.track_access([once.id], TUESDAY)
     assert store.statistics.counts(agent_id=EVE).use == FactUse(
-        facts=3, never=1, accesses=4, repeated=2, unconfirmed=1
+        facts=3, never=1, accesses=4, unconfirmed=1
     )
-    assert store.statistics.counts().use == FactUse(
-        facts=4, never=2, accesses=4, repeated=2, unconfirmed=1
-    )
+    assert store.statistics.counts().use == FactUse(facts=4, never=2, accesses=4, unconfirmed=1)
 
 
 def test_model_costs_are_counted_by_day_and_model(store: Store) -> None:

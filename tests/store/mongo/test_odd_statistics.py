@@ -28,7 +28,7 @@ def test_no_value_of_a_fact_stops_the_count(mongo: MongoStore, database: Any) ->
             {"_id": ObjectId(fact.id)},
             {"$set": {"access_count": odd, "formed_at": "then", "hash": None, "user_id": fact.id}},
         )
-    assert mongo.statistics.counts().use == FactUse(facts=6, never=5, accesses=1, repeated=0)
+    assert mongo.statistics.counts().use == FactUse(facts=6, never=5, accesses=1)
     assert sum(day.facts for day in mongo.statistics.counts().days) == 1
 
 

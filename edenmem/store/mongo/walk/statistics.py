@@ -53,14 +53,6 @@ class MongoStatistics:
                     kinds[kind].update(counts)
                 if day:
                     days.setdefault(day, Counter()).update({name: counts[name]})
-        same_text = {"$group": {"_id": {"agent": "$agent_id", "hash": "$hash"}, "n": {"$sum": 1}}}
-        twice: list[Document] = [
-            {"$match": {**match, "hash": {"$type": "string"}}},
-            same_text,
-            {"$match": {"n": {"$gt": 1}}},
-            {"$group": {"_id": None, "n": {"$sum": "$n"}}},
-        ]
-        repeated = sum(int(row["n"]) for row in self._db.facts.aggregate(twice))
         return MemoryCounts(
             days=tuple(
                 FormedOnDay(day=day, facts=days[day]["facts"], reflections=days[day]["reflections"])
@@ -73,7 +65,7 @@ class MongoStatistics:
                 )
                 for kind in ScopeKind
             ),
-            use=FactUse(repeated=repeated, **{name: use[name] for name in ("facts", *_USE)}),
+            use=FactUse(**{name: use[name] for name in ("facts", *_USE)}),
         )
 
     def count_rejections(

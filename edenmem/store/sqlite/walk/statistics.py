@@ -58,12 +58,7 @@ class Statistics(Part):
                 f" total(f.unconfirmed > '') {rows}",
                 values,
             ).fetchone()
-            repeated = connection.execute(
-                "SELECT total(n) FROM"
-                f" (SELECT count(*) AS n {rows} GROUP BY s.agent_id, f.hash HAVING n > 1)",
-                values,
-            ).fetchone()
-        facts, never, accesses, unconfirmed, twice = map(int, (*use, *repeated))
+        facts, never, accesses, unconfirmed = map(int, use)
         return MemoryCounts(
             days=tuple(FormedOnDay(day=day, **days[day]) for day in sorted(days)),
             kinds=tuple(
@@ -75,7 +70,6 @@ class Statistics(Part):
                 facts=facts,
                 never=never,
                 accesses=accesses,
-                repeated=twice,
                 unconfirmed=unconfirmed,
             ),
         )
