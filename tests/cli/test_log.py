@@ -75,6 +75,31 @@ def test_the_log_on_a_terminal_is_colored_and_harmless(shared_cli: Cli, columns:
 # -- undo ----------------------------------------------------------------------------------------
 
 
+def test_a_change_is_undone_once_and_that_is_undone(own: Inside) -> None:
+    entry = entry_of(own, "revise_fact")
+    own("undo", entry["id"], "--yes", "--reason", "typing error").ok()
+    (undo, *_) = own.json("log")
+    assert (undo["undoes"], undo["reason"]) == (entry["id"], "typing error")
+    assert own.json("show", entry["id"])[0]["undone_by"] == undo["id"]
+    assert "nothing to do: already undone" in own("undo", entry["id"], "--yes").ok().err
+    (step,) = own.json("undo", undo["id"], "--yes")
+    assert (step["outcome"], step["after"]["version"]) == ("done", 4)
+    assert own.json("show", FACT)[0]["content"] == "Lena folds ninety whale lanterns."
+
+
+def test_a_run_is_undone_as_a_whole(own: Inside) -> None:
+    facts = own.json("fact", "list", *USER)
+    own("delete", *(fact["id"] for fact in facts), "--yes").ok()
+    run_id = entry_of(own, "remove_fact")["actor"]["run_id"]
+    left = len(facts) - len(own.json("fact", "list", *USER))
+    assert f"would be: {left} planned" in own("undo", "--run", run_id, "--dry-run").ok().out
+    assert f"{left} done" in own("undo", "--run", run_id[:22], "--yes").ok().out
+    assert {f["id"] for f in own.json("fact", "list", *USER)} == {f["id"] for f in facts}
+    assert "already" in own("undo", "--run", run_id, "--yes").ok().out
+    unasked = own("undo", "--run", run_id).ok()  # there is nothing to ask about
+    assert "nothing to do" in unasked.err
+
+
 def test_a_run_of_which_some_cannot_be_undone_says_so_by_its_exit_code(own: Inside) -> None:
     facts = own.json("fact", "list", *USER)
     own("delete", *(fact["id"] for fact in facts), "--yes").ok()

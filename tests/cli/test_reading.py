@@ -76,6 +76,22 @@ def test_with_a_user_their_facts_are_seen_and_no_other_agents(inside: Inside) ->
     assert inside.json("fact", "list", "--agent", "otto", "--user", "lena") == []
 
 
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (("fact", "edit", "f" * 23 + "1"), "--content"),
+        (("delete",), "REF"),
+        (("restore", "mira/user:lena"), "--version"),
+    ],
+)
+def test_what_is_missing_in_a_pipe_is_an_error_that_names_the_option(
+    command: tuple[str, ...], option: str, shared_cli: Cli
+) -> None:
+    result = shared_cli(*command)
+    assert result.code == 2
+    assert option in result.err
+
+
 def test_the_only_agent_is_taken_and_named(empty_cli: Cli) -> None:
     empty_cli("init", "--yes").ok()
     assert empty_cli("fact", "list").code == 3

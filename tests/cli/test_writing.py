@@ -222,6 +222,25 @@ def test_a_long_fact_is_taken_if_it_is_meant(cli: Cli) -> None:
     cli("fact", "add", *USER, "--content", "word " * 31, "--allow-long").ok()
 
 
+def test_nothing_reaches_the_store_on_a_dry_run(cli: Cli) -> None:
+    before = [cli.json("fact", "list", *USER), cli.json("scope", "list"), len(audit(cli))]
+    for command in (
+        ("fact", "add", *USER, "--content", "New."),
+        ("fact", "edit", FACT, "--content", "Other."),
+        ("delete", FACT),
+        ("restore", FACT, "--version", "1"),
+        ("reflection", "add", *USER, "--content", "New."),
+        ("consolidation", "edit", *USER, "--content", "Other."),
+        ("restore", "mira/user:lena", "--version", "1"),
+        ("scope", "policy", *USER, "--word-limit", "9"),
+        ("scope", "pause", *USER),
+        ("agent", "set", "mira", "--no-user-memory"),
+    ):
+        (report,) = cli(*command, "--dry-run", "--format", "json").ok().data
+        assert report["status"] == "dry_run", command
+    assert [cli.json("fact", "list", *USER), cli.json("scope", "list"), len(audit(cli))] == before
+
+
 def test_editing_shows_the_diff_and_needs_a_yes(cli: Cli) -> None:
     command = ("fact", "edit", FACT, "--content", "Lena folds eighty lanterns.")
     refused = cli(*command)

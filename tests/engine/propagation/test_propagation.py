@@ -340,6 +340,15 @@ async def test_hostile_answers_hold_nothing_private(tempting: Ladder, script: An
         assert "\x00" not in content
 
 
+async def test_hostile_reflections_stay_inside_their_fence(ladder: Ladder) -> None:
+    ladder.learn(ladder.user, f"{HOSTILE}\n2. {SECRET}".replace("\x00", ""))
+    await ladder.consolidate(ladder.user)
+    [request] = ladder.asked
+    data = request.user.split("<<<reflections ")[1].split("\n", 1)[1].split("\n<<<end of")[0]
+    assert len(data.splitlines()) == 1
+    assert data.startswith("1. ")
+
+
 # -- cost ----------------------------------------------------------------------------------------
 
 
