@@ -16,8 +16,6 @@ from edenmem.memory.planner import fold as fold
 from edenmem.memory.planner import plan as plan
 from edenmem.memory.planner import plan_all as plan_all
 from edenmem.memory.planner import preview as preview
-from edenmem.memory.requirements import Needs as Needs
-from edenmem.memory.requirements import needs as needs
 from edenmem.memory.settings import closed_reason as closed_reason
 from edenmem.memory.state import VOID as VOID
 from edenmem.memory.state import Answer as Answer
@@ -25,9 +23,11 @@ from edenmem.memory.state import Disorder as Disorder
 from edenmem.memory.state import Effect as Effect
 from edenmem.memory.state import Head as Head
 from edenmem.memory.state import Model as Model
+from edenmem.memory.state import Needs as Needs
 from edenmem.memory.state import Origin as Origin
 from edenmem.memory.state import State as State
 from edenmem.memory.state import Touch as Touch
 from edenmem.memory.state import Write as Write
+from edenmem.memory.state import needs as needs
 from edenmem.memory.state import plain as plain
 from edenmem.memory.state import version_id as version_id

@@ -7,7 +7,6 @@ from datetime import datetime
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.memory.requirements import home_of
 from edenmem.memory.state import (
     Effect,
     Origin,
@@ -18,6 +17,7 @@ from edenmem.memory.state import (
     conflict,
     duplicate,
     history_entry,
+    home_of,
     missing,
     plain,
     result,

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from edenmem.memory.facts import key_words
 from edenmem.memory.reflections import reflection_in
-from edenmem.memory.requirements import Needs, home_of
-from edenmem.memory.state import Effect, Model, State, plain
+from edenmem.memory.state import Effect, Model, Needs, State, home_of, plain
 from edenmem.models.changes import (
     EXPIRED,
     AddAgent,

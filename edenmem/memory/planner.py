@@ -9,8 +9,21 @@ from typing import Any, Protocol
 import msgspec
 
 from edenmem.memory import facts, reflections, settings, texts
-from edenmem.memory.requirements import Needs, blocks_of, home_of, kept_scopes, needs
-from edenmem.memory.state import VOID, Answer, Effect, Head, State, Write, conflict, result
+from edenmem.memory.state import (
+    VOID,
+    Answer,
+    Effect,
+    Head,
+    Needs,
+    State,
+    Write,
+    blocks_of,
+    conflict,
+    home_of,
+    kept_scopes,
+    needs,
+    result,
+)
 from edenmem.models.changes import (
     AddAgent,
     AddFact,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.memory.requirements import home_of
 from edenmem.memory.state import (
     Effect,
     State,
@@ -14,6 +13,7 @@ from edenmem.memory.state import (
     audit,
     conflict,
     duplicate,
+    home_of,
     missing,
     plain,
     result,

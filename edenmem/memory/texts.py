@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from edenmem.memory.requirements import home_of
 from edenmem.memory.state import (
     Effect,
     Origin,
@@ -24,6 +23,7 @@ from edenmem.memory.state import (
     audit,
     conflict,
     history_entry,
+    home_of,
     plain,
     result,
     stale,

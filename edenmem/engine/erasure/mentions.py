@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from edenmem.engine.consolidation.privacy import NAME_PART, locate_words, plain, words
+from edenmem.engine.consolidation.propagation import NAME_PART, locate_words, plain, words
 from edenmem.engine.erasure.passages import trace_reflections, walk_passages
 from edenmem.engine.erasure.reports import Learned, Mention
 from edenmem.engine.scopes.overview import word_limit_of

@@ -19,7 +19,7 @@ _MODULES = {
     "tokens": ("host.tokens", "Tokens"),
     "contexts": ("host.host", "Contexts"),
     "memory": ("memory.memory", "Memory"),
-    "history": ("memory.history", "History"),
+    "history": ("memory.log", "History"),
     "changes": ("apply.changes", "Changes"),
     "log": ("memory.log", "AuditLog"),
     "told": ("memory.log", "Told"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.consolidation.privacy import locate_words
+from edenmem.engine.consolidation.propagation import locate_words
 from edenmem.engine.erasure import mentions
 from edenmem.engine.erasure.mentions import Names
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.consolidation.privacy import RUN, Confidences, find_name, has_contact, words
+from edenmem.engine.consolidation.propagation import RUN, Confidences, find_name, has_contact, words
 
 SECRET = "Anna has applied for a post at the observatory in Bergen and has told nobody."
 CONFIDENCES = Confidences([SECRET, "Diabetes.", "安娜正在找新的工作"])

@@ -5,6 +5,8 @@ written afterwards, and completed by the next load of the same records after an 
 A message may be in several sessions: one that exists is added to another session.
 """
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +97,6 @@ class RecordLoader:
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[LoadResult]:
-        """See `Walk.load`."""
         if not dry_run:
             self._readiness.require()
         if kind in _NEEDED:
@@ -107,7 +108,6 @@ class RecordLoader:
     # -- rows --------------------------------------------------------------------------------
 
     def stored(self, kind: RecordKind, records: Sequence[Any]) -> dict[Any, Record | None]:
-        """See `RecordRows.stored`."""
         if kind in BY_SCOPE:
             scopes = [record.home for record in records]
             stored = self._memory.policies if kind is RecordKind.POLICY else self._read_texts
@@ -135,12 +135,10 @@ class RecordLoader:
         }
 
     def sessions(self, ids: Sequence[str]) -> set[str]:
-        """See `RecordRows.sessions`."""
         found = self._db.find_by_ids(self._db.sessions, ids, {"_id": 1})
         return {str(document["_id"]) for document in found}
 
     def taken_names(self, kind: RecordKind, names: Sequence[str]) -> set[str]:
-        """See `RecordRows.taken_names`."""
         named = [
             {"type": kind.value, "username": {"$in": part}} for part in batched(names, IN_LIMIT)
         ]
@@ -148,7 +146,6 @@ class RecordLoader:
         return {str(document["username"]) for document in found}
 
     def twins(self, facts: Sequence[Fact]) -> dict[tuple[Scope, str], str]:
-        """See `RecordRows.twins`."""
         hashes: dict[Scope, list[str]] = {}
         for fact in facts:
             hashes.setdefault(fact.home, []).append(fact.hash)
@@ -159,7 +156,6 @@ class RecordLoader:
         }
 
     def taken_keys(self, facts: Sequence[Fact]) -> set[tuple[Scope, str | None]]:
-        """See `RecordRows.taken_keys`."""
         return {
             (fact.home, fact.key)
             for fact in facts
@@ -167,14 +163,12 @@ class RecordLoader:
         }
 
     def obstacles(self, kind: RecordKind, records: Sequence[Any]) -> dict[int, str]:
-        """See `RecordRows.obstacles`."""
         refusals = enumerate(map(self._host.refusal, records if kind in _LIMITED else ()))
         return {place: reason for place, reason in refusals if reason}
 
     def insert(
         self, kind: RecordKind, records: Sequence[Any], stored: Mapping[Any, Record | None]
     ) -> dict[int, str]:
-        """See `RecordRows.insert`."""
         if kind is RecordKind.POLICY:
             _, failed = self._db.policies.bulk([_policy_update(record) for record in records])
             return dict.fromkeys(failed, "another process has just written it")
@@ -216,7 +210,6 @@ class RecordLoader:
         return self._db.messages.update_one(same, joined)
 
     def complete(self, kind: RecordKind, added: Sequence[Any], there: Sequence[Any]) -> None:
-        """See `RecordRows.complete`."""
         if kind is RecordKind.SESSION:  # the cold run must check them, however old they are
             self._db.cold.bulk(
                 [

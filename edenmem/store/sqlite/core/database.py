@@ -157,8 +157,6 @@ class Database(Part):
         return len(lost)
 
     def salvage(self, path: Path) -> list[Finding]:
-        from edenmem.store.sqlite.core.database import copy_readable
-
         new = Connections(path, busy_timeout=1, read_only=False)
         new.create()
         with self._db.salvaging() as damaged, new.alone() as connection:
@@ -168,8 +166,6 @@ class Database(Part):
 
     def rewrite_file(self) -> list[Finding]:
         import tempfile  # loaded on first use, like the rest
-
-        from edenmem.store.sqlite.core.database import DERIVED, copy_readable
 
         with tempfile.TemporaryDirectory(prefix="edenmem-") as folder:
             new = Connections(Path(folder) / "rewritten.db", busy_timeout=1, read_only=False)

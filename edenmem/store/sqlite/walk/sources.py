@@ -41,8 +41,16 @@ from edenmem.store.sqlite.host.rows import (
     session_from,
     stored_user_from,
 )
-from edenmem.store.sqlite.memory.history import HISTORY, history_from, only_version, place_version
-from edenmem.store.sqlite.memory.log import ENTRIES, STORED, VERSIONS, stored_entry_from
+from edenmem.store.sqlite.memory.log import (
+    ENTRIES,
+    HISTORY,
+    STORED,
+    VERSIONS,
+    history_from,
+    only_version,
+    place_version,
+    stored_entry_from,
+)
 
 
 class Where:

@@ -57,7 +57,7 @@ from edenmem.store.sqlite.memory.documents import (
     put_policy,
     put_text,
 )
-from edenmem.store.sqlite.memory.history import (
+from edenmem.store.sqlite.memory.log import (
     HISTORY,
     history_from,
     only_version,
