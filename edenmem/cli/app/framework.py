@@ -17,7 +17,7 @@ from typer.main import get_command, get_group
 from typer.models import CommandInfo
 
 from edenmem.cli.app.invocation import Invocation, LogFormat, command_line
-from edenmem.cli.app.parameters import add_completion, lighten, spread_groups, suggest
+from edenmem.cli.app.parameters import lighten, spread_groups, suggest
 from edenmem.cli.terminal.files import redirect_output
 from edenmem.cli.terminal.output import ColorWhen, OutputFormat
 from edenmem.cli.terminal.prompts import Missing
@@ -45,7 +45,6 @@ def build_command(info: Any) -> Any:
     """Build the parser's command for a registered one."""
     holder, made = _single(), copy(info)
     made.callback = spread_groups(info.callback)
-    add_completion(made.callback)
     holder.registered_commands.append(made)
     return get_command(holder)
 
@@ -223,13 +222,13 @@ def _global_options(
 @cache
 def global_parameters(*, shown: frozenset[str] | None = None) -> tuple[Any, ...]:
     """Return the global options as parameters; help lists the ``shown`` ones (None: all)."""
-    holder = _single()
-    add_completion(_global_options)
-    holder.command()(_global_options)
-    parameters = tuple(get_command(holder).params)
+    if shown is None:
+        holder = _single()
+        holder.command()(_global_options)
+        return tuple(get_command(holder).params)
+    parameters: tuple[Any, ...] = tuple(map(copy, global_parameters()))
     for parameter in parameters:
-        if shown is not None and parameter.name not in shown:
-            parameter.hidden = True  # type: ignore[attr-defined]
+        parameter.hidden = parameter.hidden or parameter.name not in shown
     return parameters
 
 

@@ -19,9 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import msgspec
-import typer
 from typer.core import TyperArgument, TyperOption
-from typer.models import ParameterInfo
 
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import UsageError
@@ -65,20 +63,6 @@ def spread_groups(callback: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def add_completion(callback: Callable[..., Any]) -> None:
-    """Add shell completion to the parameters of a command."""
-    signature = inspect.signature(callback, eval_str=True)
-    # Typer would evaluate string annotations again, to other declarations.
-    callback.__annotations__ = {
-        each.name: each.annotation for each in signature.parameters.values()
-    }
-    callback.__signature__ = signature  # type: ignore[attr-defined]
-    for parameter in signature.parameters.values():
-        for declaration in getattr(parameter.annotation, "__metadata__", ()):
-            if isinstance(declaration, ParameterInfo):
-                declare(declaration, parameter.name)
-
-
 def _options_of(kind: type[OptionGroup]) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
@@ -93,11 +77,15 @@ def _options_of(kind: type[OptionGroup]) -> list[inspect.Parameter]:
 
 
 def lighten(parameters: Iterable[Any]) -> list[Any]:
-    """Replace the conversion of values in Typer's parameters by ours."""
+    """Replace the conversion and completion of values in Typer's parameters by ours."""
     made = list(parameters)
     for parameter in made:
         if isinstance(parameter, TyperOption | TyperArgument):
             parameter.process_value = partial(_process, parameter)  # type: ignore[method-assign]
+            metavar = str(parameter.metavar or "").strip("[]…")
+            if completer := BY_NAME.get(str(parameter.name)) or COMPLETERS.get(metavar):
+                # Declared, each would cost an evaluation of annotations in every command.
+                parameter._custom_shell_complete = partial(_complete_word, completer)  # noqa: SLF001
         if isinstance(parameter, TyperArgument):
             record = parameter.get_help_record
             parameter.get_help_record = partial(_argument_help, record)  # type: ignore[method-assign]
@@ -199,20 +187,8 @@ _HARMLESS = re.compile(r"[\w.@+][\w.@+-]*\Z")
 Completer = Callable[["Invocation", Any, str], Iterable[str]]
 
 
-def declare(declaration: Any, name: str) -> None:
-    """Add a completer to the declaration of an option or argument."""
-    completer = BY_NAME.get(name) or COMPLETERS.get(str(declaration.metavar or "").strip("[]…"))
-    if completer is None:
-        return
-
-    def autocomplete(ctx: typer.Context, incomplete: str) -> list[str]:
-        return _complete_word(completer, ctx, incomplete)
-
-    declaration.autocompletion = autocomplete
-
-
-def _complete_word(completer: Completer, ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the candidates; none on errors."""
+def _complete_word(completer: Completer, ctx: Any, parameter: Any, incomplete: str) -> list[str]:
+    """Return the candidates for an option or argument; none on errors."""
     from edenmem.cli.app.invocation import Invocation
     from edenmem.errors import EdenmemError
 
