@@ -140,7 +140,7 @@ class TokenKeeper:
             last_used_at=None,
         )
         entry = self._entry(token, "rotate_token", new_id())
-        if not self._store.set_digest(renewed, token.digest, entry):
+        if not self._store.move(token, renewed, entry):
             raise ConflictError(f"the token was rotated or revoked meanwhile: {name!r}")
         return renewed, secret
 
@@ -158,7 +158,7 @@ class TokenKeeper:
             return None
         if found.last_used_at is None or now - found.last_used_at >= _USE_INTERVAL:
             with suppress(StoreError):  # read-only or busy: the request is valid
-                self._store.note_use(found.id, now)
+                self._store.move(found, msgspec.structs.replace(found, last_used_at=now))
         return found
 
     def _entry(self, token: AccessToken, action: str, entry_id: str) -> AuditEntry:
@@ -199,11 +199,18 @@ def withdraw_tokens(runtime: Runtime, subject: Subject) -> int:
     """Remove a subject to forget from tokens, and return the number of changed tokens.
 
     Tokens without remaining access are revoked.
+
+    Raises:
+        ConflictError: a token was rotated or revoked meanwhile.
     """
     store, number = runtime.store.tokens, 0
     for token, left in find_tokens(store, subject):
         if left:
-            store.set_agents(token.id, left)
+            if not store.move(token, msgspec.structs.replace(token, agents=left)):
+                raise ConflictError(
+                    f"the token was rotated or revoked meanwhile: {token.name!r}",
+                    hint="run the same command again",
+                )
         else:
             TokenKeeper(runtime).revoke(token.name)
         number += 1

@@ -208,26 +208,17 @@ class Tokens(Protocol):
     def token(self, token_id: str) -> AccessToken | None:
         """Return the token with this ID."""
 
-    def set_agents(self, token_id: str, agents: Sequence[str]) -> None:
-        """Restrict a token to these agents."""
-
-    def set_digest(self, token: AccessToken, digest: str, entry: AuditEntry) -> bool:
-        """Replace the digest of a token by the one given, with its audit entry, in one change.
-
-        Args:
-            token: The token with its new digest, creation and creator; its limits stay as stored.
-            digest: The digest to replace.
-            entry: The audit entry.
+    def move(
+        self, before: AccessToken, after: AccessToken, entry: AuditEntry | None = None
+    ) -> bool:
+        """Write what differs between two states of a token, with an audit entry, in one change.
 
         Returns:
-            Whether the token still had that digest.
+            Whether the token still had the digest of ``before``.
         """
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
         """Remove a token, so that its name may be used again; return whether there was one."""
-
-    def note_use(self, token_id: str, at: datetime) -> None:
-        """Record when a token was last used."""
 
     def add_use(self, holder: str, day: str, use: DailyUse) -> None:
         """Add to the usage of ``holder`` on a day (ISO 8601).

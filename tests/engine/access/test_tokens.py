@@ -121,7 +121,7 @@ def test_a_busy_store_keeps_no_token_out(
         raise StoreError("the database is locked")
 
     with monkeypatch.context() as busy:
-        busy.setattr(sqlite_store.tokens, "note_use", refuse)
+        busy.setattr(sqlite_store.tokens, "move", refuse)
         assert tokens.check(secret) is not None
     assert tokens.find("phone").last_used_at is None
 

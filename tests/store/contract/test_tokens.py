@@ -60,14 +60,14 @@ def test_a_name_is_unique_until_its_token_is_removed(store: Store) -> None:
 def test_a_digest_is_replaced_once_and_the_limits_stay(store: Store) -> None:
     token = make_token(agents=(MIRA, OTTO), user_id=LENA, last_used_at=ago(hours=1))
     add(store, token)
-    store.tokens.set_agents(token.id, [OTTO])
+    limited = msgspec.structs.replace(token, agents=(OTTO,))
+    assert store.tokens.move(token, limited)
     digest, at = "1" * 64, ago(minutes=-1)
     new = msgspec.structs.replace(token, digest=digest, created_at=at, created_by="other")
     entry = make_entry(token, "rotate_token")
-    assert store.tokens.set_digest(new, token.digest, entry)
-    assert not store.tokens.set_digest(new, token.digest, make_entry(token, "rotate_token"))
-    limited = msgspec.structs.replace(new, agents=(OTTO,), last_used_at=None)
-    assert store.tokens.token(token.id) == limited
+    assert store.tokens.move(token, new, entry)
+    assert not store.tokens.move(token, new, make_entry(token, "rotate_token"))
+    assert store.tokens.token(token.id) == msgspec.structs.replace(new, agents=(OTTO,))
     (logged,) = store.log.audit(target_id=token.id, limit=1)
     assert (logged.id, len(list(store.log.audit(target_id=token.id)))) == (entry.id, 2)
 
@@ -76,8 +76,8 @@ def test_limits_and_last_use_are_updated_separately(store: Store) -> None:
     token = make_token(agents=(MIRA, OTTO), user_id=LENA)
     add(store, token)
     add(store, make_token("laptop"))
-    store.tokens.set_agents(token.id, [OTTO])
-    store.tokens.note_use(token.id, ago(hours=1))
+    for change in ({"agents": (OTTO,)}, {"last_used_at": ago(hours=1)}):
+        assert store.tokens.move(token, msgspec.structs.replace(token, **change))
     read = some(store.tokens.token(token.id))
     assert (read.agents, read.last_used_at, read.user_id) == ((OTTO,), ago(hours=1), LENA)
     other = some(store.tokens.token(token_id("laptop")))

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
 from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
@@ -45,30 +44,24 @@ class MongoTokens:
         document = self._db.tokens.find_one({"_id": object_id(token_id)})
         return None if document is None else _token(document)
 
-    def set_agents(self, token_id: str, agents: Sequence[str]) -> None:
-        self._update(token_id, {"agents": object_ids(agents)})
-
-    def set_digest(self, token: AccessToken, digest: str, entry: AuditEntry) -> bool:
-        changed = UpdateOne(
-            {"_id": object_id(token.id), "digest": digest},
-            {
-                "$set": {
-                    "digest": token.digest,
-                    "created_by": token.created_by,
-                    "last_used_at": None,
-                    "createdAt": token.created_at,
-                    "updatedAt": token.created_at,
-                }
-            },
+    def move(
+        self, before: AccessToken, after: AccessToken, entry: AuditEntry | None = None
+    ) -> bool:
+        old = _document(before)
+        fields = {name: new for name, new in _document(after).items() if new != old[name]}
+        update = UpdateOne(
+            {"_id": object_id(before.id), "digest": before.digest},
+            {"$set": {**fields, "updatedAt": utc_now()}},
         )
 
-        def replace(transaction: Transaction) -> bool:
-            if not transaction.write(names.TOKENS, [changed]):
+        def move(transaction: Transaction) -> bool:
+            if not transaction.write(names.TOKENS, [update]):
                 return False
-            transaction.insert(names.AUDIT, [audit_document(entry)])
+            if entry is not None:
+                transaction.insert(names.AUDIT, [audit_document(entry)])
             return True
 
-        return self._transactions.run(replace)
+        return self._transactions.run(move)
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
         if self._db.tokens.count({"_id": object_id(token_id)}, limit=1) == 0:
@@ -76,9 +69,6 @@ class MongoTokens:
         # The entry first: an interrupted removal is repeated with the same entry.
         self._db.audit.insert_new([audit_document(entry)])
         return self._db.tokens.delete_one({"_id": object_id(token_id)})
-
-    def note_use(self, token_id: str, at: datetime) -> None:
-        self._update(token_id, {"last_used_at": at})
 
     def add_use(self, holder: str, day: str, use: DailyUse) -> None:
         now = utc_now()
@@ -99,10 +89,6 @@ class MongoTokens:
         document = self._db.daily_use.find_one({"_id": f"{day}/{holder}"}) or {}
         return DailyUse(tokens=codec.number(document.get("tokens")), cost=_cost(document))
 
-    def _update(self, token_id: str, fields: Document) -> None:
-        update = {"$set": {**fields, "updatedAt": utc_now()}}
-        self._db.tokens.update_one({"_id": object_id(token_id)}, update)
-
 
 def _cost(document: Document) -> float:
     cost = document.get("cost")
@@ -119,7 +105,7 @@ def _document(token: AccessToken) -> Document:
         "can_write": token.can_write,
         "created_by": token.created_by,
         "expires_at": token.expires_at,
-        "last_used_at": None,
+        "last_used_at": token.last_used_at,
         "createdAt": token.created_at,
         "updatedAt": token.created_at,
     }

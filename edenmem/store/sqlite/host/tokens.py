@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
 from edenmem.models.access import AccessToken, DailyUse
 from edenmem.models.records import AuditEntry
-from edenmem.store.sqlite.core.codec import Row, Table, from_list, to_ms
+from edenmem.store.sqlite.core.codec import Row, Table, from_list
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import log
 
@@ -28,6 +27,9 @@ _TOKENS = Table(
 )
 _SELECT = f"SELECT {_TOKENS.qualified} FROM access_tokens"
 _INSERT = _TOKENS.insert(otherwise="OR IGNORE ")
+#: The fields that change: the name and the other limits of a token stay.
+_MOVED = ("digest", "agents", "created_at", "created_by", "last_used_at")
+_encode = _TOKENS.encoder(*_MOVED)
 
 
 class Tokens(Part):
@@ -47,21 +49,23 @@ class Tokens(Part):
         row = self._fetch_one(f"{_SELECT} WHERE id = ?", (token_id,))
         return None if row is None else _token(row)
 
-    def set_agents(self, token_id: str, agents: Sequence[str]) -> None:
-        self._write(
-            "UPDATE access_tokens SET agents = ? WHERE id = ?", (json_array(agents), token_id)
-        )
-
-    def set_digest(self, token: AccessToken, digest: str, entry: AuditEntry) -> bool:
+    def move(
+        self, before: AccessToken, after: AccessToken, entry: AuditEntry | None = None
+    ) -> bool:
+        changes = [
+            (field, new)
+            for field, old, new in zip(_MOVED, _encode(before), _encode(after), strict=True)
+            if old != new
+        ]
+        setting = ", ".join(f"{field} = ?" for field, _ in changes)
         with self._db.writing() as connection:
-            changed = connection.execute(
-                "UPDATE access_tokens SET digest = ?, created_at = ?, created_by = ?,"
-                " last_used_at = NULL WHERE id = ? AND digest = ?",
-                (token.digest, to_ms(token.created_at), token.created_by, token.id, digest),
+            moved = connection.execute(
+                f"UPDATE access_tokens SET {setting} WHERE id = ? AND digest = ?",
+                (*(value for _, value in changes), before.id, before.digest),
             ).rowcount
-            if changed:
+            if moved and entry is not None:
                 log.add_entries(connection, [(entry, None)])
-        return bool(changed)
+        return bool(moved)
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
         with self._db.writing() as connection:
@@ -71,9 +75,6 @@ class Tokens(Part):
             if removed:
                 log.add_entries(connection, [(entry, None)])
         return bool(removed)
-
-    def note_use(self, token_id: str, at: datetime) -> None:
-        self._write("UPDATE access_tokens SET last_used_at = ? WHERE id = ?", (to_ms(at), token_id))
 
     def add_use(self, holder: str, day: str, use: DailyUse) -> None:
         previous = (date.fromisoformat(day) - timedelta(days=1)).isoformat()
