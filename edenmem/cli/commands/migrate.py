@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import shlex
 import signal
 import sys
@@ -22,8 +21,7 @@ from edenmem.cli.commands import migrate_views as views
 from edenmem.cli.commands.undo import undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import show_progress
-from edenmem.cli.terminal.prompts import ask_choice, person_is_there
-from edenmem.errors import AmbiguousInput, EdenmemError, NotFoundError, StoreError
+from edenmem.errors import EdenmemError, NotFoundError, StoreError
 from edenmem.settings.paths import format_path, is_mongodb
 from edenmem.text import many
 
@@ -82,9 +80,6 @@ _SOURCES = (
     " or an Extended JSON or BSON file"
 )
 
-#: Option that resolves an ambiguous source → question.
-_QUESTIONS = {"--database": "database", "--file": "file"}
-
 
 def chosen_files(database: str | None, files: list[str] | None) -> dict[str, Any]:
     """Return the choices as fields of `V1Options`, in a form that the ledger can store."""
@@ -107,32 +102,6 @@ def interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[StagedPlan]:
-    """Yield the plan for a source, asking about ambiguous input on a terminal."""
-    while True:
-        try:
-            plan = _open(run, source, v1_options)
-            break
-        except AmbiguousInput as error:
-            if not person_is_there():
-                raise
-            v1_options = _ask(error, v1_options)
-    with plan:
-        yield plan
-
-
-def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:
-    """Ask about ambiguous input, and return the options with the answer."""
-    import msgspec
-
-    choices = [(choice, choice) for choice in error.choices]
-    answer = ask_choice(_QUESTIONS[error.option], error.option, choices)
-    if error.option == "--database":
-        return msgspec.structs.replace(v1_options, database=answer)
-    return msgspec.structs.replace(v1_options, files=(*v1_options.files, glob.escape(answer)))
-
-
 def find_same(run: Invocation, source: str | None, chosen: RunOptions) -> MigrationRun | None:
     """Return the verified run that another one would only repeat, if there is one."""
     with suppress(EdenmemError):
@@ -147,7 +116,8 @@ def _absolute(source: str | None) -> str | None:
     return str(Path(source).expanduser().absolute())
 
 
-def _open(run: Invocation, source: str | None, v1_options: V1Options) -> StagedPlan:
+def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> StagedPlan:
+    """Read a source; the plan is a context manager that removes what was read."""
     try:
         with show_progress(run.out) as progress:
             return run.service.migrations.open_source(

@@ -83,16 +83,6 @@ def search(
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Count an access for each result.")
     ] = True,
-    rerank: Annotated[
-        bool | None,
-        typer.Option("--rerank/--no-rerank", help="Rerank the best results with a cross-encoder."),
-    ] = None,
-    recency: Annotated[
-        bool | None, typer.Option("--recency/--no-recency", help="Prefer newer facts.")
-    ] = None,
-    mmr: Annotated[
-        bool | None, typer.Option("--mmr/--no-mmr", help="Prefer diverse facts (MMR).")
-    ] = None,
     vectors: options.Vectors = False,
     why_not: Annotated[
         str | None,
@@ -126,9 +116,6 @@ def search(
     }
     of_facts = {
         "--recipe": recipe,
-        "--rerank": rerank,
-        "--recency": recency,
-        "--mmr": mmr,
         "--tag": tags,
         "--key": key,
         **alone,
@@ -179,9 +166,6 @@ def search(
         "session_id": session_id,
         "tags": tags or (),
         "key": key,
-        "rerank": rerank,
-        "recency": recency,
-        "mmr": mmr,
     }
     if why_not is not None:
         fact_id = run.resolver.fact(why_not).id

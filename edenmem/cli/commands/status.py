@@ -15,7 +15,7 @@ from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.overview import AgentOverview, StoreOverview
 from edenmem.errors import StoreError
-from edenmem.models.formation import Formation, FormationStatus, UsageTotal
+from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
 from edenmem.settings.paths import sqlite_path
 from edenmem.text import many
@@ -64,15 +64,6 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         run.out.listing(overview.agents, _AGENTS)
     else:
         run.out.note(options.NO_AGENTS)
-    if overview.usage:
-        periods = (
-            ("today", [one.today for one in overview.usage]),
-            ("7 days", [one.week for one in overview.usage]),
-            ("all time", [one.ever for one in overview.usage]),
-        )
-        rows = [(period, total) for period, totals in periods for total in totals if total.calls]
-        run.out.line()
-        run.out.listing(rows, _USAGE)
     troubled = [*overview.failed, *overview.unfinished]
     if troubled:
         run.out.line()
@@ -119,15 +110,6 @@ def _fields(
         *shared,
     ]
 
-
-_USAGE: list[Column[tuple[str, UsageTotal]]] = [
-    Column("period", lambda row: row[0]),
-    Column("model", lambda row: row[1].model, "text"),
-    Column("calls", lambda row: row[1].calls, "number"),
-    Column("tokens in", lambda row: token_count(row[1], row[1].input_tokens), "number"),
-    Column("tokens out", lambda row: token_count(row[1], row[1].output_tokens), "number"),
-    Column("US dollars", lambda row: dollars(row[1]), "number"),
-]
 
 _AGENTS: list[Column[AgentOverview]] = [
     Column("agent", lambda a: a.username or a.agent_id, "text"),

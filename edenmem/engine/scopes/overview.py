@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import filterfalse, islice
 
 import msgspec
@@ -15,13 +15,11 @@ import msgspec
 from edenmem.engine.reports import ScopeStatus
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact
 from edenmem.models.embeddings import VectorSwitch
-from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, UsageTotal
+from edenmem.models.formation import UNFINISHED, Formation, FormationStatus
 from edenmem.models.host import Agent, Session
-from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, HeldCount, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.models.statistics import sum_by_model
 from edenmem.settings.keys import for_platform
 from edenmem.settings.schema import OVERFLOW, ScopeSettings, Settings
 from edenmem.store.protocol.database import StoreInfo
@@ -54,22 +52,13 @@ class GroupOverview(msgspec.Struct, frozen=True, kw_only=True):
     last_activity: datetime | None = None
 
 
-class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of one model: today (since midnight UTC), in seven days, and in total."""
-
-    model: str
-    today: UsageTotal
-    week: UsageTotal
-    ever: UsageTotal
-
-
 class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
     """The data of ``status``.
 
     ``vector_models`` counts facts by the model of their vector ("" without a vector).
     ``unfinished`` and ``failed`` are the latest formations with these states, ``formations`` are
-    counts by state. ``held`` counts what waits for review. ``usage`` sums the usage by model,
-    including failed attempts. ``switch`` is the current switch to another embedding model, if any.
+    counts by state. ``held`` counts what waits for review. ``switch`` is the current switch to
+    another embedding model, if any.
     """
 
     store: StoreInfo
@@ -78,7 +67,6 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: tuple[Formation, ...] = ()
     failed: tuple[Formation, ...] = ()
     vector_models: dict[str, int] = msgspec.field(default_factory=dict)
-    usage: tuple[ModelUsage, ...] = ()
     held: HeldCount = HeldCount()
     search: str = ""
     switch: VectorSwitch | None = None
@@ -233,9 +221,8 @@ def store_overview(
     *,
     agent_id: str | None = None,
     latest: int = 20,
-    now: datetime | None = None,
 ) -> StoreOverview:
-    """Return the overview of the store, with counts by agent, formations, vectors and usage."""
+    """Return the overview of the store, with counts by agent, formations and vectors."""
     info = store.database.info()
     if not info.initialized:
         return StoreOverview(store=info)
@@ -257,33 +244,10 @@ def store_overview(
         unfinished=tuple(unfinished),
         failed=tuple(failed),
         vector_models=store.vectors.vector_models(),
-        usage=model_usage(store, now or utc_now(), agent_id=agent_id),
         held=store.memory.count_held(agent_id=agent_id),
         search=ability.kind,
         switch=store.switches.vector_switch(),
         notices=(ability.notice,) if ability.notice else (),
-    )
-
-
-def model_usage(
-    store: Store, now: datetime, *, agent_id: str | None = None
-) -> tuple[ModelUsage, ...]:
-    """Return the usage of each model, by name."""
-    midnight = as_utc(now).replace(hour=0, minute=0, second=0, microsecond=0)
-
-    def since(moment: datetime | None) -> dict[str, UsageTotal]:
-        days = store.usage.usage_by_day(agent_id=agent_id, since=moment)
-        return {total.model: total for total in sum_by_model(days)}
-
-    today, week = since(midnight), since(as_utc(now) - timedelta(days=7))
-    return tuple(
-        ModelUsage(
-            model=model,
-            today=today.get(model) or UsageTotal(model=model),
-            week=week.get(model) or UsageTotal(model=model),
-            ever=ever,
-        )
-        for model, ever in since(None).items()
     )
 
 

@@ -160,7 +160,7 @@ class Stages:
         try:
             return await gather_or_cancel([one(*each) for each in zip(short, texts, strict=True)])
         except ProviderError as error:
-            error.add_hint("--no-rerank searches without the reranker")
+            error.add_hint("a recipe without +rerank searches without the reranker")
             raise
 
     def _recent_first(self, pools: Sequence[Pool], facts: Facts) -> list[Pool]:

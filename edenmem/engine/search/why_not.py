@@ -270,10 +270,10 @@ _CUT = {
     "text": "lower search.text_floor (try it with --set)",
     MIN_SCORE: "lower search.min_score (try it with --set), or use words of the fact",
     "fusion": "lower search.rrf_floor (try it with --set)",
-    "top_k": "raise --limit; or weigh otherwise: search.semantic_weight, --recency, --mmr, --rerank"
-    " (or leave out what put it down)",
-    "rerank": "raise search.rerank_depth, lower search.rerank_floor, or leave out --rerank",
-    "mmr": "raise --limit or search.mmr_lambda, or leave out --mmr",
+    "top_k": "raise --limit; or weigh otherwise: search.semantic_weight, or stages of"
+    " --recipe (or leave out what put it down)",
+    "rerank": "raise search.rerank_depth, lower search.rerank_floor, or leave out +rerank",
+    "mmr": "raise --limit or search.mmr_lambda, or leave out +mmr",
 }
 
 

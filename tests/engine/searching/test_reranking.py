@@ -225,7 +225,7 @@ async def test_a_reranker_that_fails_is_an_error(cast: Cast, embedder: FakeEmbed
     searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker))
     with pytest.raises(ProviderTimeout) as caught:
         await searcher.search(["cat"], [cast.anna_scope], rerank=True, explain=True)
-    assert "--no-rerank" in (caught.value.hint or "")
+    assert "without +rerank" in (caught.value.hint or "")
 
 
 async def test_a_configured_stage_can_be_left_out(cast: Cast, embedder: FakeEmbedder) -> None:
@@ -283,7 +283,7 @@ class TestWhyNot:
         assert answer.stage == "top_k"
         assert answer.why == "rank 3 of 3, top_k is 2; rerank put it from rank 1 to 3"
         assert answer.explain["rerank"]["score"] == 0.0
-        assert "--rerank" in answer.advice
+        assert "--recipe" in answer.advice
 
     async def test_a_fact_that_was_not_read(self, cast: Cast, embedder: FakeEmbedder) -> None:
         facts = add(cast.store, embedder, cast.anna_scope, "grey cat", "a cat in the house")
