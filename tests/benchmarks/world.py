@@ -14,7 +14,6 @@ from edenmem.models.changes import (
     AddReflection,
     Change,
     ChangeSet,
-    WriteConsolidation,
 )
 from edenmem.models.host import Session, User
 from edenmem.models.ids import derived_id
@@ -24,6 +23,7 @@ from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import data, lancedb_table, plain
 from tests.benchmarks.vocabulary import sentence
+from tests.support.builders import writing
 
 #: Facts in one transaction of a bulk import.
 BATCH = 1000
@@ -133,11 +133,7 @@ class World:
         for number, scope in enumerate(all_scopes()):
             text = _text(number, _WORDS[scope.kind])
             waiting = [_reflection(scope, number, place) for place in range(_REFLECTIONS)]
-            changes.append(
-                WriteConsolidation(
-                    scope=scope, expected_version=0, content=text, word_limit=1200, at=data.NOW
-                )
-            )
+            changes.append(writing(scope, text, word_limit=1200, at=data.NOW))
             changes += [AddReflection(reflection=one, word_limit=1200) for one in waiting]
             hand.execute("INSERT INTO texts VALUES (?, ?)", (scope.key, text))
             hand.executemany(

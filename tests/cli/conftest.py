@@ -30,7 +30,6 @@ from edenmem.cli.app.root import run
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
-    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.ids import utc_now
@@ -44,6 +43,7 @@ from tests.support.builders import (
     make_session,
     make_user,
     revision,
+    writing,
 )
 from tests.support.memory import applied
 from tests.support.processes import command
@@ -320,10 +320,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             reflection=make_reflection(agent, "Answers are short.", formed_at=now),
             word_limit=1200,
         ),
-        WriteConsolidation(
-            scope=user, expected_version=0, content="Lena is new.", word_limit=300, at=now
-        ),
-        WriteConsolidation(scope=user, expected_version=1, content=HOSTILE, word_limit=300, at=now),
+        writing(user, "Lena is new.", at=now),
+        writing(user, HOSTILE, expected_version=1, at=now),
         at=now,
     )
     store.database.close()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.models.changes import AddFact, WriteConsolidation
+from edenmem.models.changes import AddFact
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import LENA, MIRA, TOMAS, VISIT, Cli, Inside, controls
-from tests.support.builders import make_fact, some
+from tests.support.builders import make_fact, some, writing
 from tests.support.memory import applied
 
 pytestmark = pytest.mark.slow
@@ -29,12 +29,8 @@ def town(cli: Cli) -> Cli:
     applied(
         store,
         AddFact(fact=make_fact(Scope.user(MIRA, TOMAS), "Tomas met Lena.", formed_at=now)),
-        WriteConsolidation(
-            scope=Scope.agent(MIRA),
-            expected_version=0,
-            content="The walk starts at 17:30. Lena leads it.",
-            word_limit=100,
-            at=now,
+        writing(
+            Scope.agent(MIRA), "The walk starts at 17:30. Lena leads it.", word_limit=100, at=now
         ),
         at=now,
     )

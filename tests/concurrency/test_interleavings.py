@@ -28,7 +28,6 @@ from edenmem.models.changes import (
     ChangeStatus,
     RemoveFact,
     ReviseFact,
-    WriteConsolidation,
 )
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.host import Message
@@ -46,6 +45,7 @@ from tests.support.builders import (
     make_session,
     make_user,
     some,
+    writing,
 )
 from tests.support.formations import Steps
 
@@ -366,11 +366,10 @@ class Interleavings(RuleBasedStateMachine):
     def consolidate(self, number: int, behind: bool) -> None:
         behind = behind and self.model.text_version > 0
         absorbed = self.model.pending[:number]
-        change = WriteConsolidation(
-            scope=self.scope,
+        change = writing(
+            self.scope,
+            self._fresh("text"),
             expected_version=self.model.text_version - behind,
-            content=self._fresh("text"),
-            word_limit=300,
             at=self.clock.now,
             absorbed_ids=tuple(absorbed),
         )

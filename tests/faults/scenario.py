@@ -16,7 +16,7 @@ import msgspec
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
 from edenmem.engine.sessions.importer import import_sessions
-from edenmem.models.changes import Actor, AddFact, AddReflection, WriteConsolidation
+from edenmem.models.changes import Actor, AddFact, AddReflection
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact
@@ -30,6 +30,7 @@ from tests.support.builders import (
     make_fact,
     make_reflection,
     make_user,
+    writing,
 )
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
@@ -140,9 +141,7 @@ def prepare(store: Store) -> None:
             )
         )
     ]
-    first_text = WriteConsolidation(
-        scope=EVE_SCOPE, expected_version=0, content="Eve is patient.", word_limit=1200, at=NOW
-    )
+    first_text = writing(EVE_SCOPE, "Eve is patient.", word_limit=1200)
     results = store.changes.apply(
         change_set(
             *(AddFact(fact=fact) for fact in facts),

@@ -13,7 +13,7 @@ from edenmem.engine.reports import ContextReport, FormationReport
 from edenmem.engine.service import MemoryService
 from edenmem.engine.sessions.importer import import_sessions
 from edenmem.llm.protocol import LLMRequest
-from edenmem.models.changes import AddFact, AddReflection, Change, WriteConsolidation
+from edenmem.models.changes import AddFact, AddReflection, Change
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import derived_id
 from edenmem.models.scope import Scope
@@ -31,6 +31,7 @@ from tests.support.builders import (
     make_session,
     make_user,
     some,
+    writing,
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import set_policy
@@ -148,12 +149,8 @@ class Town:
             reflection = make_reflection(scope, f"Lena trusts this {scope.kind}.")
             changes.append(AddReflection(reflection=reflection, word_limit=200))
             changes.append(
-                WriteConsolidation(
-                    scope=scope,
-                    expected_version=0,
-                    content=f"[PEOPLE]\n- Lena, of the {scope.kind}",
-                    word_limit=200,
-                    at=self.clock(),
+                writing(
+                    scope, f"[PEOPLE]\n- Lena, of the {scope.kind}", word_limit=200, at=self.clock()
                 )
             )
         assert all(result.ok for result in self.store.changes.apply(change_set(*changes)))

@@ -21,14 +21,13 @@ from edenmem.engine.agent_memory import AgentMemory
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreError
 from edenmem.mcp.http import attach_to_server, create_app
-from edenmem.models.changes import AddFact
 from edenmem.models.scope import Scope
 from edenmem.server.app import create_app as create_server
 from edenmem.settings.schema import ServerSettings, Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import make_agent, make_fact, make_user
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +47,7 @@ def service(sqlite_store: Store) -> MemoryService:
         sqlite_store.host.add_agent(agent)
     for user in (LENA, TOMAS):
         sqlite_store.host.add_user(user)
-    applied(sqlite_store, *(AddFact(fact=fact) for fact in (SHARED, HERS, HIS)))
+    add_facts(sqlite_store, SHARED, HERS, HIS)
     return MemoryService(sqlite_store, Settings())
 
 
@@ -247,7 +246,7 @@ async def test_the_process_serves_and_stops(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "memory.db")
     store.database.initialize()
     store.host.add_agent(MIRA)
-    applied(store, AddFact(fact=SHARED))
+    add_facts(store, SHARED)
     store.database.close()
     arguments = ["--uri", f"sqlite:///{tmp_path}/memory.db", "--http", "--port", "0"]
     with subprocess.Popen(  # noqa: ASYNC220

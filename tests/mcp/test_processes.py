@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from edenmem.models.changes import AddFact
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.support.builders import make_agent, make_fact, make_user
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +43,7 @@ def place(tmp_path: Path) -> Path:
     store.database.initialize()
     store.host.add_agent(MIRA)
     store.host.add_user(LENA)
-    applied(store, AddFact(fact=HERS))
+    add_facts(store, HERS)
     store.database.close()
     text = '[store]\nuri = "sqlite:///memory.db"\n[embedding]\nprovider = "none"\n'
     (tmp_path / "edenmem.toml").write_text(text)

@@ -19,7 +19,7 @@ from edenmem.errors import ProviderError
 from edenmem.mcp.results import NOTICE
 from edenmem.mcp.server import Reach, build_server
 from edenmem.mcp.tools import TOOLS
-from edenmem.models.changes import AddFact, SetAgentToggles
+from edenmem.models.changes import SetAgentToggles
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -34,7 +34,7 @@ from tests.support.builders import (
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import HOSTILE, FakeLLM
-from tests.support.memory import applied
+from tests.support.memory import add_facts, applied
 
 pytestmark = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 
@@ -66,7 +66,7 @@ def service(store: Store) -> MemoryService:
         store.host.put_session(session)
         store.host.add_messages(session.id, messages)
     facts = (SHARED, HERS, HIS, OTHER_AGENTS)
-    applied(store, *(AddFact(fact=fact) for fact in facts))
+    add_facts(store, *facts)
     return MemoryService(store, Settings(), clock=FixedClock())
 
 
@@ -213,7 +213,7 @@ async def test_doubt_is_shown_and_a_quote_only_with_its_message(
         quote=quote,
         unconfirmed="'19:00' is in no message",
     )
-    applied(store, AddFact(fact=doubted))
+    add_facts(store, doubted)
     async with client_of(await service.memory_for("mira", user="lena")) as client:
         for name, given in (("list_facts", {}), ("search_facts", {"query": ["walk end"]})):
             facts = {each["id"]: each for each in (await call(client, name, **given))["facts"]}
@@ -418,7 +418,7 @@ ATTACK = (
 
 async def test_a_hostile_fact_stays_inside_its_field(store: Store, service: MemoryService) -> None:
     fact = make_fact(Scope.agent(MIRA.id), ATTACK)
-    applied(store, AddFact(fact=fact))
+    add_facts(store, fact)
     async with client_of(await service.memory_for("mira")) as client:
         for name, arguments in (
             ("list_facts", {}),

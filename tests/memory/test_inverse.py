@@ -25,7 +25,6 @@ from edenmem.models.changes import (
     ReviseFact,
     ReviseReflection,
     SetPrivacy,
-    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.ids import new_id
@@ -41,6 +40,7 @@ from tests.support.builders import (
     make_policy,
     make_reflection,
     removal,
+    writing,
 )
 
 AGENT = new_id()
@@ -83,12 +83,10 @@ def add_reflection(memory: Memory, content: str, minute: int = 0) -> tuple[Refle
 
 
 def write(memory: Memory, content: str, version: int, *absorbed: Reflection) -> AuditEntry:
-    change = WriteConsolidation(
-        scope=SCOPE,
+    change = writing(
+        SCOPE,
+        content,
         expected_version=version,
-        content=content,
-        word_limit=300,
-        at=NOW,
         absorbed_ids=tuple(each.id for each in absorbed),
         propagate=True,
     )

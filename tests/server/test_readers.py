@@ -28,7 +28,6 @@ from edenmem.models.changes import (
     AddReflection,
     HoldItem,
     RemoveFact,
-    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.ids import derived_id, utc_now
@@ -58,6 +57,7 @@ from tests.support.builders import (
     make_session,
     make_user,
     some,
+    writing,
 )
 from tests.support.exhaustive import EXHAUSTIVE, sample, spared
 
@@ -154,10 +154,7 @@ def fill(store: SqliteStore) -> None:
                 ),
                 word_limit=300,
             ),
-            WriteConsolidation(
-                scope=scope, expected_version=0, content=f"The walk: {word}.", word_limit=300,
-                at=now,
-            ),
+            writing(scope, f"The walk: {word}.", at=now),
         ]  # fmt: skip
     results = store.changes.apply(change_set(*changes, at=now))
     assert all(result.ok for result in results)

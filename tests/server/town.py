@@ -17,7 +17,6 @@ from edenmem.models.changes import (
     AddFact,
     AddReflection,
     HoldItem,
-    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.ids import utc_now
@@ -37,6 +36,7 @@ from tests.support.builders import (
     make_session,
     make_user,
     some,
+    writing,
 )
 from tests.support.memory import applied
 from tests.support.runtime import make_runtime
@@ -125,12 +125,8 @@ def fill(store: Store) -> None:
                 word_limit=300,
             ),
             HoldItem(held=make_held(lena, f"Lena may fold {LENAS}.", held_at=now, id=HELD)),
-            WriteConsolidation(
-                scope=lena, expected_version=0, content=f"Lena: {LENAS}.", word_limit=300, at=now
-            ),
-            WriteConsolidation(
-                scope=tomas, expected_version=0, content=f"Tomas: {TOMASS}.", word_limit=300, at=now
-            ),
+            writing(lena, f"Lena: {LENAS}.", at=now),
+            writing(tomas, f"Tomas: {TOMASS}.", at=now),
             at=now,
         )  # fmt: skip
 

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, ReviseFact
+from edenmem.models.changes import (
+    Actor,
+    Change,
+    ChangeSet,
+    RemoveFact,
+    ReviseFact,
+    WriteConsolidation,
+)
 from edenmem.models.formation import Formation, FormationStatus, Trigger
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import new_id
@@ -136,6 +143,12 @@ def removal(fact: Fact, **fields: Any) -> RemoveFact:
     """Return the removal of a fact at `NOW`."""
     defaults: dict[str, Any] = {"scope": fact.home, "expected_version": fact.version, "at": NOW}
     return RemoveFact(fact_id=fact.id, **{**defaults, **fields})
+
+
+def writing(scope: Scope, content: str, **fields: Any) -> WriteConsolidation:
+    """Return the writing of a scope's text at `NOW`, by default of its first version."""
+    defaults: dict[str, Any] = {"expected_version": 0, "word_limit": 300, "at": NOW}
+    return WriteConsolidation(scope=scope, content=content, **{**defaults, **fields})
 
 
 def make_reflection(

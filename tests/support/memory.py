@@ -14,13 +14,12 @@ from edenmem.models.changes import (
     Change,
     ChangeResult,
     ChangeStatus,
-    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.memory import Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from tests.support.builders import NOW, change_set, make_fact, make_policy, make_reflection
+from tests.support.builders import NOW, change_set, make_fact, make_policy, make_reflection, writing
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -80,11 +79,10 @@ def consolidate(
     at: datetime = NOW,
 ) -> ChangeResult:
     """Write the scope's text, and return the result."""
-    change = WriteConsolidation(
-        scope=scope,
+    change = writing(
+        scope,
+        content,
         expected_version=expected_version,
-        content=content,
-        word_limit=300,
         at=at,
         absorbed_ids=tuple(absorbed_ids),
     )

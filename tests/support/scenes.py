@@ -33,14 +33,13 @@ from edenmem.models.changes import (
     ReviseReflection,
     SetAgentToggles,
     SetPrivacy,
-    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, FactFields, Reflection
 from edenmem.models.scope import Scope
-from tests.support.builders import ACTOR, NOW, make_fact, make_policy, make_reflection
+from tests.support.builders import ACTOR, NOW, make_fact, make_policy, make_reflection, writing
 from tests.support.vectors import random_unit
 
 #: Kind, target, text or other target, and whether the expected version is current.
@@ -234,11 +233,11 @@ class Scene:
         waiting = self._of_scope(
             scope, absorbed=text == 2 and not right
         )  # these cannot be absorbed again
-        return WriteConsolidation(
+        return writing(
+            scope,
+            f"A long text {text}.",
             id=self._new(),
-            scope=scope,
             expected_version=self._text_version(scope, right),
-            content=f"A long text {text}.",
             word_limit=100 + text,
             at=self._now,
             absorbed_ids=waiting[: thing + 1],

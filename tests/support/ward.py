@@ -40,6 +40,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    writing,
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.formations import Steps
@@ -144,14 +145,7 @@ def admit(store: Store) -> Ids:
     def write(
         of: Scope, version: int, content: str, *absorbed: str, at: datetime = NOW
     ) -> WriteConsolidation:
-        return WriteConsolidation(
-            scope=of,
-            expected_version=version,
-            content=content,
-            word_limit=300,
-            at=at,
-            absorbed_ids=absorbed,
-        )
+        return writing(of, content, expected_version=version, at=at, absorbed_ids=absorbed)
 
     store.changes.apply(
         change_set(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from edenmem.engine.factory import open_store
-from edenmem.models.changes import Actor, Change, ChangeSet, WriteConsolidation
+from edenmem.models.changes import Actor, Change, ChangeSet
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope as HomeScope
 from edenmem.models.scope import ScopeKind
 from edenmem.settings.schema import Settings, StoreSettings
+from tests.support.builders import writing
 from tests.v1world.memory import Scope
 
 
@@ -33,11 +34,10 @@ def apply(place: Any, *changes: Change) -> None:
 def write_text(place: Any, scope: Scope, content: str, *, absorbed: tuple[str, ...] = ()) -> None:
     """Write the text of a scope, after whatever version there is."""
     versions = {text.scope: text.version for text in place.read().texts}
-    change = WriteConsolidation(
-        scope=home_of(scope),
+    change = writing(
+        home_of(scope),
+        content,
         expected_version=versions.get(scope, 0),
-        content=content,
-        word_limit=300,
         at=utc_now(),
         absorbed_ids=absorbed,
     )

@@ -15,7 +15,6 @@ from edenmem.engine.doctor.session import open_session
 from edenmem.engine.embeddings.status import count_not_english, language_notice
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.backup import RecordKind, Selection
-from edenmem.models.changes import AddFact
 from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings, StoreSettings
@@ -33,7 +32,7 @@ from tests.support.damage import (
     vectors_are_zeros_or_lost,
 )
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import add_fact, applied
+from tests.support.memory import add_fact, add_facts
 from tests.support.runtime import make_runtime
 from tests.support.schema_steps import add_steps
 from tests.support.stores import secantus_store
@@ -295,7 +294,7 @@ def test_facts_in_another_language_with_an_english_model(
     scope = Scope.agent("a" * 24)
     german = [f"Der Hund von Anna ist {years} Jahre alt und mag die Katze." for years in range(99)]
     facts = [make_fact(scope, text) for text in german]
-    applied(on_sqlite.store, *(AddFact(fact=fact) for fact in facts))
+    add_facts(on_sqlite.store, *facts)
     assert "--to local_model=multilingual-e5-small" in remedy()
     notice = language_notice(on_sqlite.store, model)
     assert notice.startswith("99 of ")

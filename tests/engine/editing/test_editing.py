@@ -11,7 +11,7 @@ from edenmem.embed.protocol import Role
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, NotFoundError, ProviderTimeout, UsageError
 from edenmem.memory import plain
-from edenmem.models.changes import AddFact, AddReflection, ChangeStatus, WriteConsolidation
+from edenmem.models.changes import AddReflection, ChangeStatus
 from edenmem.models.host import Agent, Session, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
@@ -29,10 +29,11 @@ from tests.support.builders import (
     make_session,
     make_user,
     some,
+    writing,
 )
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import applied
+from tests.support.memory import add_facts, applied
 from tests.support.runtime import make_runtime
 
 SETTINGS = Settings()
@@ -61,7 +62,7 @@ class World:
         fact = make_fact(
             self.of_user, content, formed_at=ago(days=9), embedding=vector, embedding_model=model
         )
-        applied(self.store, AddFact(fact=fact))
+        add_facts(self.store, fact)
         return fact
 
     def reflection(self, content: str = "Anna likes short answers.") -> Reflection:
@@ -70,13 +71,8 @@ class World:
         return reflection
 
     def text(self, content: str, version: int = 0, absorbed: Sequence[str] = ()) -> None:
-        change = WriteConsolidation(
-            scope=self.of_user,
-            expected_version=version,
-            content=content,
-            word_limit=300,
-            at=NOW,
-            absorbed_ids=tuple(absorbed),
+        change = writing(
+            self.of_user, content, expected_version=version, absorbed_ids=tuple(absorbed)
         )
         (result,) = self.store.changes.apply(change_set(change))
         assert result.ok

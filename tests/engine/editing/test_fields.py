@@ -11,7 +11,6 @@ import pytest
 from edenmem.engine.edits.checks import VALUE_BYTES, check_fields, expire
 from edenmem.engine.history.undo import Undoer
 from edenmem.errors import ConflictError, UsageError
-from edenmem.models.changes import AddFact
 from edenmem.models.memory import NO_FIELDS, FactFields
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
@@ -19,7 +18,7 @@ from tests.engine.conftest import make_cast
 from tests.support.builders import NOW, FixedClock, make_actor, make_fact, some
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 from tests.support.runtime import make_runtime
 
 DAY = timedelta(days=1)
@@ -110,7 +109,7 @@ def test_expired_facts_go_in_one_run_and_come_back_for_good(
         for number in range(1, 4)
         for scope in (cast.anna_scope, cast.agent_scope)
     ]
-    applied(store, *(AddFact(fact=fact) for fact in facts))
+    add_facts(store, *facts)
     clock.advance(days=2)
     runtime = make_runtime(store, clock=clock, actor=make_actor("cold run", run_id=RUN))
     assert expire(runtime, agent_ids=[other.id]) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from edenmem.engine.scopes.overview import scope_statuses, store_overview
 from edenmem.engine.scopes.references import load_labels
-from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
+from edenmem.models.changes import AddReflection, WritePolicy
 from edenmem.models.formation import CallUsage, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
@@ -28,9 +28,10 @@ from tests.support.builders import (
     make_reflection,
     make_session,
     make_user,
+    writing,
 )
 from tests.support.formations import Steps
-from tests.support.memory import applied
+from tests.support.memory import add_facts, applied
 
 SETTINGS = Settings()
 EDEN, ABRAHAM = make_agent("eden"), make_agent("abraham")
@@ -92,13 +93,8 @@ class TestScopeStatuses:
 
     def test_texts_and_the_oldest_pending(self, store: Store) -> None:
         reflect(store, OF_ANNA, 3)
-        text = WriteConsolidation(
-            scope=OF_ANNA,
-            expected_version=0,
-            content="Anna is kind.",
-            word_limit=300,
-            at=NOW,
-            absorbed_ids=(store.memory.pending(OF_ANNA)[0].id,),
+        text = writing(
+            OF_ANNA, "Anna is kind.", absorbed_ids=(store.memory.pending(OF_ANNA)[0].id,)
         )
         applied(store, text)
         (status,) = scope_statuses(store, SETTINGS, details=True)
@@ -111,7 +107,7 @@ class TestScopeStatuses:
     def test_more_scopes_than_one_batch(self, store: Store) -> None:
         count = 1100
         facts = [make_fact(Scope.group(EDEN.id, f"g{n:04}")) for n in range(count)]
-        applied(store, *(AddFact(fact=fact) for fact in facts))
+        add_facts(store, *facts)
         statuses = list(scope_statuses(store, SETTINGS, kinds=[ScopeKind.GROUP]))
         assert [status.scope.owner for status in statuses] == [f"g{n:04}" for n in range(count)]
         assert {status.word_limit for status in statuses} == {500}
@@ -138,7 +134,7 @@ def test_names(store: Store) -> None:
 class TestStoreOverview:
     def test_counts_agents_formations_and_models(self, store: Store) -> None:
         reflect(store, OF_ANNA, 5)
-        applied(store, AddFact(fact=make_fact(OF_ANNA)), AddFact(fact=make_fact(OF_EDEN)))
+        add_facts(store, make_fact(OF_ANNA), make_fact(OF_EDEN))
         messages = make_messages(LUNCH, 4)
         store.host.add_messages(LUNCH.id, messages)
         formation = make_formation(LUNCH, messages)

@@ -22,7 +22,7 @@ from tests.support.builders import (
     make_user,
     removal,
 )
-from tests.support.memory import applied
+from tests.support.memory import add_fact, add_facts, applied
 
 EDEN = make_agent("eden", id="aaaa" + "0" * 20)
 ABRAHAM = make_agent("abraham", id="aaab" + "0" * 20)
@@ -122,7 +122,7 @@ class TestThings:
         scope = Scope.user(EDEN.id, ANNA.id)
         fact = make_fact(scope, id="1234" + "0" * 20)
         remove = removal(fact, scope=scope)
-        applied(store, AddFact(fact=fact))
+        add_facts(store, fact)
         applied(store, remove)
         assert resolver.fact_id(fact.id) == fact.id
         with pytest.raises(NotFoundError):
@@ -202,7 +202,7 @@ class TestScopes:
     def test_memory_of_a_deleted_user_is_accessible(self, resolver: Resolver, store: Store) -> None:
         with pytest.raises(NotFoundError):
             resolver.scope("user", agent="eden", user=GONE)
-        applied(store, AddFact(fact=make_fact(Scope.user(EDEN.id, GONE))))
+        add_fact(store, Scope.user(EDEN.id, GONE))
         assert resolver.scope("user", agent="eden", user=GONE) == Scope.user(EDEN.id, GONE)
         with pytest.raises(NotFoundError):
             resolver.scope("user", agent="abraham", user=GONE)
@@ -213,7 +213,7 @@ class TestScopes:
         self, resolver: Resolver, store: Store
     ) -> None:
         for group in ("beef" + "0" * 20, "dead-poets"):
-            applied(store, AddFact(fact=make_fact(Scope.group(EDEN.id, group))))
+            add_fact(store, Scope.group(EDEN.id, group))
         assert resolver.group(EDEN, "beef") == "beef" + "0" * 20
         assert resolver.group(EDEN, "dead", new=True) == "dead"
         assert resolver.group(EDEN, "dead-poets") == "dead-poets"

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from edenmem.models.changes import AddFact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
 from tests.support.builders import make_fact
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 
 
 class Memory:
@@ -36,7 +35,7 @@ class Memory:
             )
             for text in texts
         ]
-        applied(self.store, *(AddFact(fact=fact) for fact in made))
+        add_facts(self.store, *made)
         return [fact.id for fact in made]
 
     def accesses(self, scope: Scope) -> int:

@@ -26,14 +26,13 @@ from edenmem.engine.exchange.importer import Importer, RestoreReport
 from edenmem.engine.exchange.records import Parser
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import RecordKind
-from edenmem.models.changes import AddFact, WriteConsolidation
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.store.contract.test_backup import fill
-from tests.support.builders import NOW, make_agent, make_fact, make_user, revision
+from tests.support.builders import NOW, make_agent, make_fact, make_user, revision, writing
 from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import fill as fill_town
 from tests.support.forgetting import forget, make_town, plan_of
@@ -114,9 +113,7 @@ def test_a_backup_restores_texts_of_any_length(open_store: OpenStore) -> None:
     eve = make_agent("eve")
     one.host.add_agent(eve)
     scope, text = Scope.agent(eve.id), "Tea. " * 300_000
-    long = WriteConsolidation(
-        scope=scope, expected_version=0, content=text, word_limit=1_200, at=NOW
-    )
+    long = writing(scope, text, word_limit=1_200)
     applied(one, long)
     assert imported(two, exported(one)).total("refused") == 0
     assert two.memory.consolidations([scope])[scope].consolidated_content == text
@@ -202,7 +199,7 @@ def test_a_selection_can_be_restored_alone(open_store: OpenStore) -> None:
     scopes = fill(one)
     other = make_agent("adam")
     one.host.add_agent(other)
-    applied(one, AddFact(fact=make_fact(Scope.agent(other.id), "Not hers.")))
+    add_fact(one, Scope.agent(other.id), "Not hers.")
     data = exported(one, agent_ids=(scopes["agent"].agent_id,))
     assert b"Not hers." not in data
     imported(two, data)

@@ -27,7 +27,6 @@ from edenmem.errors import ConflictError, InputError
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
-    WriteConsolidation,
 )
 from edenmem.models.memory import FactFields
 from edenmem.models.scope import Scope
@@ -45,8 +44,9 @@ from tests.support.builders import (
     removal,
     revision,
     some,
+    writing,
 )
-from tests.support.memory import add_fact, applied
+from tests.support.memory import add_fact, add_facts, applied
 from tests.support.runtime import make_runtime
 
 RUN = "e" * 24
@@ -64,13 +64,7 @@ def scope(sqlite_store: Store) -> Scope:
         AddFact(fact=make_fact(scope, "Anna lives in Lisbon.", formed_at=ago(days=2))),
         AddFact(fact=make_fact(scope, "Anna has two cats.", formed_at=ago(days=1))),
         AddReflection(reflection=make_reflection(scope, "She is brief."), word_limit=9),
-        WriteConsolidation(
-            scope=scope,
-            expected_version=0,
-            content="Anna gardens.\n\n## Facts\n\n- in the evening",
-            word_limit=300,
-            at=NOW,
-        ),
+        writing(scope, "Anna gardens.\n\n## Facts\n\n- in the evening"),
     )
     return scope
 
@@ -212,7 +206,7 @@ def test_a_removed_line_deletes_only_with_the_option(
     kept = [line for line in listed.read_text().splitlines() if "Lisbon" not in line]
     listed.write_text("\n".join([*kept, "- Anna lives in Porto."]) + "\n")
     newer = make_fact(scope, "Made since.", formed_at=NOW)
-    applied(sqlite_store, AddFact(fact=newer))
+    add_facts(sqlite_store, newer)
     plan = plan_edits(folder, sqlite_store, delete=False)
     assert ([edit.action for edit in plan.edits], plan.missing) == (["add"], 1)
     plan, report = take(sqlite_store, folder, delete=True)
@@ -247,9 +241,7 @@ def test_changes_on_both_sides_are_conflicts(
     applied(
         sqlite_store,
         revision(fact, "No cats.", scope=scope),
-        WriteConsolidation(
-            scope=scope, expected_version=1, content="Rewritten.", word_limit=300, at=NOW
-        ),
+        writing(scope, "Rewritten.", expected_version=1),
     )
     change(folder, "facts.md", "two cats", "three cats")
     change(folder, "facts.md", "Lisbon", "Porto")
@@ -315,7 +307,7 @@ def test_damaged_and_forged_files_are_listed(
     folder = export(sqlite_store, tmp_path / "notes")
     stranger = Scope.agent(scope.agent_id)
     other = make_fact(stranger, "Of another scope.")
-    applied(sqlite_store, AddFact(fact=other))
+    add_facts(sqlite_store, other)
     (listed,) = folder.rglob("facts.md")
     with listed.open("a") as file:
         file.write(f"- Stolen. <!-- {other.id} v1 -->\n- Ghost. <!-- {'d' * 24} v1 -->\n")
@@ -390,10 +382,10 @@ def test_names_stay_in_the_folder_and_are_unique(sqlite_store: Store, tmp_path: 
         user = make_user(name)
         sqlite_store.host.add_user(user)
         fact = make_fact(Scope.user(eve.id, user.id), f"Of {name!r}.")
-        applied(sqlite_store, AddFact(fact=fact))
+        add_facts(sqlite_store, fact)
     for group in ("..", ".", "g"):
         fact = make_fact(Scope.group(eve.id, group), "A fact.")
-        applied(sqlite_store, AddFact(fact=fact))
+        add_facts(sqlite_store, fact)
     folder = export(sqlite_store, tmp_path / "deep" / "notes")
     files = sorted(folder.rglob("facts.md"))
     assert len(files) == len(names) + 3

@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from edenmem.models.changes import AddFact
 from edenmem.models.memory import FactFields
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
 from tests.support.builders import make_fact
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 
 LISBON = "Anna Duarte lives in Lisbon."
 HOME = "Anna Duarte has her home in Lisbon."
@@ -35,7 +34,7 @@ async def test_what_is_said_again_does_not_expire(
         embedding=world.embedder.vector(LISBON),
         embedding_model=world.embedder.model,
     )
-    applied(world.store, AddFact(fact=known))
+    add_facts(world.store, known)
     world.say("I am Anna Duarte, I live in Lisbon.")
     world.llm.script("facts", facts(fact(said, sources=[1])))
     world.llm.script("reflections", reflections())
@@ -55,7 +54,7 @@ async def test_an_expired_fact_is_no_neighbor(world: World) -> None:
         embedding=world.embedder.vector(LISBON),
         embedding_model=world.embedder.model,
     )
-    applied(world.store, AddFact(fact=gone))
+    add_facts(world.store, gone)
     world.say("I am Anna Duarte, I have my home in Lisbon.")
     world.llm.script("facts", facts(fact(HOME, sources=[1])))
     world.llm.script("reflections", reflections())

@@ -9,7 +9,7 @@ import pytest
 
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import MigrationPlan, RunOptions
-from edenmem.models.changes import WriteConsolidation, WritePolicy
+from edenmem.models.changes import WritePolicy
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import V1Problem, V1ProblemKind
 from edenmem.settings.schema import EmbeddingSettings, Settings
@@ -18,7 +18,7 @@ from edenmem.store.sqlite import SqliteStore
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate
 from tests.engine.migration_runs.listed import AGENT, OTHER, USER, ListedPlan, whole_plan
-from tests.support.builders import NOW, change_set, make_policy
+from tests.support.builders import NOW, change_set, make_policy, writing
 from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 
@@ -33,9 +33,7 @@ def planned(store: Store, plan: ListedPlan, **options: Any) -> MigrationPlan:
 
 
 def test_a_plan_is_complete_and_writes_nothing(store: Store, migrate: Migrate) -> None:
-    live = WriteConsolidation(
-        scope=USERS, expected_version=0, content="Live.", word_limit=300, at=NOW
-    )
+    live = writing(USERS, "Live.")
     store.changes.apply(change_set(live))
     problem = V1Problem(
         collection="memory_user",

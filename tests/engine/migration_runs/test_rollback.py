@@ -46,6 +46,7 @@ from tests.support.builders import (
     make_agent,
     make_fact,
     make_reflection,
+    writing,
 )
 from tests.support.runtime import make_runtime
 
@@ -81,9 +82,7 @@ def memory(store: Store) -> dict[str, Any]:
 
 
 def text_change(scope: Scope, content: str, version: int) -> WriteConsolidation:
-    return WriteConsolidation(
-        scope=scope, expected_version=version, content=content, word_limit=300, at=NOW
-    )
+    return writing(scope, content, expected_version=version)
 
 
 EMPTY = {"facts": [], "reflections": [], "texts": {}, "policies": [], "toggles": [False]}
@@ -148,9 +147,7 @@ def test_known_failure_56_an_agent_without_a_switch_is_off_again(
 
 
 def test_a_rollback_restores_a_v2_text(store: Store, migrate: Migrate, clock: FixedClock) -> None:
-    live = WriteConsolidation(
-        scope=USERS, expected_version=0, content="Live text.", word_limit=250, at=NOW
-    )
+    live = writing(USERS, "Live text.", word_limit=250)
     store.changes.apply(change_set(live))
     run = migrate(whole_plan(), on_conflict="replace").run
     assert take_back(store, run.id, clock).kept == []
@@ -178,13 +175,8 @@ def test_later_changes_are_kept_and_listed(
             ),
             RemoveFact(scope=LORE, fact_id=paper.id, expected_version=1, at=NOW),
             AddReflection(reflection=live, word_limit=300),
-            WriteConsolidation(
-                scope=USERS,
-                expected_version=7,
-                content="Anna paints boats.",
-                word_limit=300,
-                at=NOW,
-                absorbed_ids=(first.id, second.id),
+            writing(
+                USERS, "Anna paints boats.", expected_version=7, absorbed_ids=(first.id, second.id)
             ),
             at=clock.advance(minutes=1),
         )

@@ -49,6 +49,7 @@ from tests.support.builders import (
     make_policy,
     make_reflection,
     make_user,
+    writing,
 )
 from tests.support.forgetting import forget
 from tests.support.runtime import make_runtime
@@ -73,9 +74,7 @@ def snapshot(store: Store) -> dict[str, Any]:
 
 
 def write(scope: Scope, content: str, expected: int = 0) -> WriteConsolidation:
-    return WriteConsolidation(
-        scope=scope, expected_version=expected, content=content, word_limit=300, at=NOW
-    )
+    return writing(scope, content, expected_version=expected)
 
 
 @BOTH

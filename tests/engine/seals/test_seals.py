@@ -17,13 +17,13 @@ from edenmem.engine.seals.hashes import SealFile, climb, header_of, path_of, roo
 from edenmem.engine.seals.sealer import Sealer, hash_emptied
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import Document, RecordKind
-from edenmem.models.changes import AddFact, RemoveFact
+from edenmem.models.changes import RemoveFact
 from edenmem.models.ids import new_id
 from edenmem.models.records import AuditEntry, Seal, StoredEntry, content_mark, salts_of, users_mark
 from edenmem.models.scope import Scope
 from tests.support.builders import ACTOR, NOW, FixedClock, make_fact, revision
 from tests.support.forgetting import Town, fill, forget, make_town
-from tests.support.memory import applied
+from tests.support.memory import add_fact, add_facts, applied
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
@@ -321,10 +321,10 @@ def test_every_field_of_every_entry_is_sealed(town: Town) -> None:
     """A change of any stored value, and a removed entry, are named."""
     store = town.store
     fact = make_fact(town.his(), "Bruno rows.", related_users=(town.bruno.id, town.zenobia.id))
-    applied(store, AddFact(fact=fact))
+    add_facts(store, fact)
     revise = revision(fact, "Bruno sails.")
     applied(store, revise)
-    applied(store, AddFact(fact=make_fact(town.everybody, "Eve listens.")))
+    add_fact(store, town.everybody, "Eve listens.")
     run = forget(store, user="zenobia").id
     applied(store, RemoveFact.of(store.memory.fact(fact.id) or fact, NOW, "gone"))
     sealer = _sealer(town)
@@ -393,7 +393,7 @@ def test_erasures_backups_and_restores_raise_no_alarm(
     with pytest.raises(UsageError, match="in common is 1"):
         restored.accept_restore("2", file)
     restored.accept_restore("1", file)
-    applied(other, AddFact(fact=make_fact(town.his(), "Bruno dives.")))
+    add_fact(other, town.his(), "Bruno dives.")
     restored.seal(file)
     assert not restored.verify(file).problems
     assert sealer.verify(file).problems  # the former store
@@ -401,7 +401,7 @@ def test_erasures_backups_and_restores_raise_no_alarm(
 
 def test_entries_of_unfinished_work_and_late_ones_are_named(town: Town) -> None:
     sealer = _sealer(town)
-    applied(town.store, AddFact(fact=make_fact(town.his(), "Bruno rows.")))
+    add_fact(town.store, town.his(), "Bruno rows.")
     sealer.seal()
     assert (sealer.verify().unsealed, sealer.verify().late) == (0, ())
     old = msgspec.structs.replace(
@@ -414,7 +414,7 @@ def test_entries_of_unfinished_work_and_late_ones_are_named(town: Town) -> None:
 
 def test_two_at_once_seal_each_entry_once(town: Town) -> None:
     """Another process that seals meanwhile takes the number."""
-    applied(town.store, AddFact(fact=make_fact(town.his(), "Bruno rows.")))
+    add_fact(town.store, town.his(), "Bruno rows.")
     add, tried = town.store.log.add_seal, []
 
     class Slow:
@@ -428,7 +428,7 @@ def test_two_at_once_seal_each_entry_once(town: Town) -> None:
 
     sealer = _sealer(town)
     sealer._log = Slow()  # type: ignore[assignment]
-    applied(town.store, AddFact(fact=make_fact(town.his(), "Bruno swims.")))
+    add_fact(town.store, town.his(), "Bruno swims.")
     assert sealer.seal().entries == 0
     sealed = [each.id for seal in town.store.log.seals() for each in seal.entries]
     assert len(sealed) == len({*sealed}) == 2
@@ -439,7 +439,7 @@ def test_a_changed_file_of_seals_is_refused(town: Town, tmp_path: Path) -> None:
     file = tmp_path / "seals.jsonl"
     sealer = _sealer(town)
     for text in ("Bruno rows.", "Bruno swims."):
-        applied(town.store, AddFact(fact=make_fact(town.his(), text)))
+        add_fact(town.store, town.his(), text)
         sealer.seal(str(file))
     assert file.stat().st_mode & 0o777 == 0o600
     lines = file.read_bytes().splitlines(keepends=True)
@@ -447,7 +447,7 @@ def test_a_changed_file_of_seals_is_refused(town: Town, tmp_path: Path) -> None:
     sealer.seal(str(file))
     assert file.read_bytes().startswith(b"".join(lines))
     at_once = [SealFile(str(file)), SealFile(str(file))]
-    applied(town.store, AddFact(fact=make_fact(town.his(), "Bruno dives.")))
+    add_fact(town.store, town.his(), "Bruno dives.")
     sealer.seal("")
     headers = [header_of(each) for each in town.store.log.seals()]
     for one in at_once:

@@ -15,7 +15,6 @@ from edenmem.engine.search.searcher import Searcher
 from edenmem.engine.search.why_not import MissExplainer
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, ProviderTimeout
-from edenmem.models.changes import AddFact
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.onnx.folder import ModelFolder
@@ -26,7 +25,7 @@ from tests.engine.conftest import Cast
 from tests.support.builders import FixedClock, ago, make_fact
 from tests.support.cross_encoder import cross_encoder, relevance
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 from tests.support.runtime import make_runtime
 
 QUERY = "what is the name of the grey cat of Anna"
@@ -71,7 +70,7 @@ def add(
         )
         for text in texts
     ]
-    applied(store, *(AddFact(fact=fact) for fact in facts))
+    add_facts(store, *facts)
     return facts
 
 

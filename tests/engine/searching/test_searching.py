@@ -18,7 +18,6 @@ from edenmem.errors import (
     StoreError,
     UsageError,
 )
-from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -28,7 +27,7 @@ from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, FixedClock, ago, make_fact, some
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 from tests.support.runtime import make_runtime
 
 AGENT = new_id()
@@ -67,7 +66,7 @@ def add(
         vector = embedder.vector(text) if embedder else None
         model = embedder.model if embedder else None
         facts.append(make_fact(scope, text, embedding=vector, embedding_model=model, **fields))
-    applied(store, *(AddFact(fact=fact) for fact in facts))
+    add_facts(store, *facts)
     return facts
 
 

@@ -12,7 +12,6 @@ from pymongo.monitoring import CommandListener
 
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import StoreError
-from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -23,7 +22,7 @@ from edenmem.store.mongo.core.collections import TEXT_INDEX
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import FixedClock, make_agent, make_fact, make_user
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 from tests.support.runtime import make_runtime
 from tests.support.stores import atlas_store
 
@@ -57,7 +56,7 @@ async def add(store: MongoStore, embedder: FakeEmbedder, scope: Scope = SCOPE) -
         make_fact(scope, text, embedding=vector, embedding_model=embedder.model)
         for text, vector in zip(TEXTS, made.vectors, strict=True)
     ]
-    applied(store, *(AddFact(fact=fact) for fact in facts))
+    add_facts(store, *facts)
     return facts
 
 

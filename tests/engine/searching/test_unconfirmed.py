@@ -8,14 +8,13 @@ import pytest
 
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.search.searcher import Searcher
-from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.support.builders import FixedClock, make_fact
 from tests.support.embedder import FakeEmbedder
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 from tests.support.runtime import make_runtime
 
 SCOPE = Scope.user(new_id(), new_id())
@@ -63,7 +62,7 @@ async def test_doubt_lowers_the_relevance(store: Store, recipe: str, stages: str
         )
         for text, doubt in ((DOUBTED, "has no quote"), (SURE, ""), ("Ben rows.", ""))
     )
-    applied(store, *(AddFact(fact=each) for each in (doubted, sure, other)))
+    add_facts(store, doubted, sure, other)
     alike = await search(store, recipe + stages, 1.0)
     assert alike.hits[0].fact.id == doubted.id
     assert "unconfirmed" not in alike.hits[0].explain

@@ -10,7 +10,6 @@ import pytest
 
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
-from edenmem.models.changes import AddFact
 from edenmem.models.host import Message
 from edenmem.models.ids import derived_id
 from edenmem.models.scope import Scope, ScopeKind
@@ -24,7 +23,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
-from tests.support.memory import applied
+from tests.support.memory import add_facts
 
 MIRA = make_agent("mira")
 LENA, TOMAS = make_user("lena"), make_user("tomas")
@@ -39,7 +38,7 @@ def service(store: Store, clock: FixedClock) -> MemoryService:
     for user in (LENA, TOMAS):
         store.host.add_user(user)
     store.host.put_session(TALK)
-    applied(store, AddFact(fact=TEA))
+    add_facts(store, TEA)
     return MemoryService(store, Settings(), clock=clock)
 
 

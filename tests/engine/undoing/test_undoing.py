@@ -19,13 +19,20 @@ from edenmem.models.changes import (
     RepairBuffer,
     SetAgentToggles,
     SetPrivacy,
-    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.faults.points import Fault, FaultyStore, Mode, Place, Switchboard
-from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_policy, revision
+from tests.support.builders import (
+    NOW,
+    FixedClock,
+    make_actor,
+    make_agent,
+    make_policy,
+    revision,
+    writing,
+)
 from tests.support.memory import add_fact, add_reflection, applied, apply_one, consolidate, facts_of
 from tests.support.runtime import make_runtime
 
@@ -157,9 +164,7 @@ def test_a_later_change_blocks_an_older_undo_although_the_states_are_equal(
         return SetAgentToggles(agent_id=agent.id, user_memory_enabled=is_on, at=NOW)
 
     def write(version: int, content: str) -> Change:
-        return WriteConsolidation(
-            scope=SCOPE, expected_version=version, content=content, word_limit=9, at=NOW
-        )
+        return writing(SCOPE, content, expected_version=version, word_limit=9)
 
     def limit(version: int) -> Change:
         policy = policies[version % 2]

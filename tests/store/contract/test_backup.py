@@ -43,6 +43,7 @@ from tests.support.builders import (
     make_user,
     revision,
     some,
+    writing,
 )
 from tests.support.formations import Steps
 from tests.support.memory import applied
@@ -215,10 +216,10 @@ def test_a_restored_store_accepts_changes(store: Store, open_store: OpenStore) -
     results = store.changes.apply(
         change_set(
             revision(fact, "More.", scope=scope, expected_version=2, at=LATER),
-            WriteConsolidation(
-                scope=scope,
+            writing(
+                scope,
+                "Three.",
                 expected_version=2,
-                content="Three.",
                 word_limit=9,
                 absorbed_ids=tuple(one.id for one in pending),
                 at=LATER,

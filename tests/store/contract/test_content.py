@@ -29,8 +29,8 @@ from tests.support.builders import (
 )
 from tests.support.memory import (
     add_fact,
+    add_facts,
     add_reflection,
-    applied,
     consolidate,
     facts_of,
     set_policy,
@@ -99,7 +99,7 @@ def test_unencodable_text_is_refused(store: Store) -> None:
     bad = make_fact(scope, "good", id=new_id(), hash=new_id())
     bad = msgspec.structs.replace(bad, content="a\ud800b")
     with pytest.raises((EdenmemError, UnicodeError)):
-        applied(store, AddFact(fact=bad))
+        add_facts(store, bad)
     assert facts_of(store, scope) == [good]
     assert store.memory.fact(bad.id) is None
     following = add_fact(store, scope, "following")
@@ -133,7 +133,7 @@ def test_vectors_round_trip(store: Store, dimensions: int) -> None:
     fact = add_fact(store, scope, embedding=vector, embedding_model="m")
     assert facts_of(store, scope, with_vectors=True) == [fact]
     tombstone = make_fact(scope, "other", embedding=vector, embedding_model="m")
-    applied(store, AddFact(fact=tombstone))
+    add_facts(store, tombstone)
     stored = some(store.memory.fact(tombstone.id, with_vector=True))
     assert stored.embedding == vector
 

@@ -29,7 +29,7 @@ from tests.support.builders import (
     make_session,
     some,
 )
-from tests.support.memory import applied, at_once, facts_of
+from tests.support.memory import add_fact, add_facts, applied, at_once, facts_of
 
 LATER = NOW + timedelta(hours=1)
 
@@ -128,7 +128,7 @@ def test_a_revision_grows_only_with_changes_in_its_scope(store: Store) -> None:
 def test_reading_changes_no_revision(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     fact = make_fact(scope)
-    applied(store, AddFact(fact=fact))
+    add_facts(store, fact)
     before = store.memory.revisions([scope])
     facts_of(store, scope)
     store.memory.pending(scope)
@@ -141,11 +141,11 @@ def test_revisions_of_many_writers_are_all_counted(store: Store) -> None:
     seen = at_once(
         8,
         lambda n: (
-            applied(store, AddFact(fact=make_fact(scope, f"fact {n}"))),
+            add_fact(store, scope, f"fact {n}"),
             store.memory.revisions([scope])[scope],
         )[1],
     )
     assert store.memory.revisions([scope])[scope] == max(seen)
     before = store.memory.revisions([scope])[scope]
-    applied(store, AddFact(fact=make_fact(scope, "one more")))
+    add_fact(store, scope, "one more")
     assert store.memory.revisions([scope])[scope] > before

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from edenmem.models.backup import RecordKind
-from edenmem.models.changes import RevertConsolidation, WriteConsolidation
+from edenmem.models.changes import RevertConsolidation
 from edenmem.models.ids import new_id
 from edenmem.models.memory import FailedDrafts, FixedSentence
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, ago
+from tests.support.builders import NOW, ago, writing
 from tests.support.memory import add_reflection, applied
 
 TEA = FixedSentence("Ines drinks tea.", "lena", ago(days=2))
@@ -23,13 +23,8 @@ FAILED = FailedDrafts("abc", 3, ((1, new_id()),))
 def write(
     store: Store, scope: Scope, expected: int, fixed: tuple[FixedSentence, ...] | None
 ) -> None:
-    change = WriteConsolidation(
-        scope=scope,
-        expected_version=expected,
-        content=f"Ines drinks tea. Ines swims. {expected}",
-        word_limit=300,
-        at=NOW,
-        fixed=fixed,
+    change = writing(
+        scope, f"Ines drinks tea. Ines swims. {expected}", expected_version=expected, fixed=fixed
     )
     applied(store, change)
 

@@ -45,7 +45,15 @@ from tests.support.builders import (
 from tests.support.exhaustive import spared
 from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
 from tests.support.formations import Steps
-from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate, set_policy
+from tests.support.memory import (
+    add_fact,
+    add_facts,
+    add_reflection,
+    applied,
+    apply,
+    consolidate,
+    set_policy,
+)
 from tests.support.platform_cursor import cursor_of, put_proof
 from tests.support.stores import SECANTUS_TOO
 
@@ -491,7 +499,7 @@ def test_users_named_by_v1_are_found_and_removed(town: Town) -> None:
         make_fact(home, f"They met {number} times.", related_users=users)
         for number, users in enumerate(((her,), (her, other), (other,)))
     )
-    applied(store, *(AddFact(fact=fact) for fact in (alone, both, others)))
+    add_facts(store, alone, both, others)
     thought = make_reflection(home, "They may meet again.", related_users=(other, her))
     applied(store, AddReflection(reflection=thought, word_limit=300))
     assert store.memory.fact(both.id) == both

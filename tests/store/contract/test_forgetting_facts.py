@@ -30,7 +30,7 @@ from tests.support.exhaustive import spared
 from tests.support.forgetting import forget, make_town, plan_of, subject_of
 from tests.support.formations import Steps
 from tests.support.leak import EARLIER, SECRET, Leak, make_leak, revise
-from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
+from tests.support.memory import add_fact, add_facts, add_reflection, applied, apply, consolidate
 from tests.support.platform_cursor import cursor_of
 from tests.support.stores import SECANTUS_TOO
 
@@ -229,7 +229,7 @@ def test_changes_decided_earlier_are_refused(leak: Leak) -> None:
     for change in changes:
         assert apply(store, change)[0].status is ChangeStatus.CONFLICT
     assert "quince" not in _texts(store)
-    applied(store, AddFact(fact=make_fact(scope, "Bruno sings.")))
+    add_fact(store, scope, "Bruno sings.")
 
 
 def test_a_deleted_fact_is_erased_by_its_full_id(leak: Leak) -> None:
@@ -358,7 +358,7 @@ def test_facts_merged_into_a_fact_are_erased_with_it(store: Store) -> None:
         reason = merge_reason(kept.id, "same")
         applied(store, RemoveFact(**change, fact_id=fact.id, reason=reason))
     applied(store, RemoveFact(**change, fact_id=other.id, reason="merged into another one"))
-    applied(store, AddFact(fact=restored))
+    add_facts(store, restored)
     plan = plan_of(store, facts=[kept.id])
     assert set(plan.traces.facts) == {kept.id, gone.id}
     assert forget(store, plan=plan).complete

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.errors import ScopeError
-from edenmem.models.changes import AddFact, AddReflection
+from edenmem.models.changes import AddReflection
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, make_fact, make_reflection
-from tests.support.memory import add_fact, applied, consolidate, set_policy
+from tests.support.memory import add_fact, add_facts, applied, consolidate, set_policy
 from tests.support.vectors import random_unit
 
 CONTENTS = ("Anna keeps bees.", "Ben keeps bees.", "Anna sings.", "蜜蜂")
@@ -90,7 +90,7 @@ def test_every_way_of_reading_facts_keeps_to_the_filter(
             embedding_model="m",
         )
         facts.setdefault((scope, one.content), fact)
-    applied(store, *(AddFact(fact=fact) for fact in facts.values()))
+    add_facts(store, *facts.values())
 
     scopes = tuple({reader.scope(agents) for reader in readers})
     filter = FactFilter(
@@ -236,7 +236,7 @@ def test_names_of_shards_are_not_confused(store: Store) -> None:
     for names in LIKE:
         agent = new_id()
         scopes = [Scope.shard(agent, name) for name in names]
-        applied(store, *(AddFact(fact=make_fact(scope)) for scope in scopes))
+        add_facts(store, *(make_fact(scope) for scope in scopes))
         for scope in scopes:
             assert [f.home for f in store.memory.facts(FactFilter(scopes=(scope,)))] == [scope]
             set_policy(store, scope)

@@ -95,7 +95,7 @@ def test_a_scope_closed_meanwhile_accepts_no_memory(store: Store, name: str) -> 
     assert store.memory.pending(hers) == []
     assert {fact.content for fact in facts_of(store, everybodys)} == {OTHERS, "Some move."}
     # Restored or imported memory is not a formation's.
-    applied(store, AddFact(fact=make_fact(hers, OWN)))
+    add_fact(store, hers, OWN)
 
 
 def test_nothing_is_learned_for_an_agent_removed_meanwhile(store: Store) -> None:

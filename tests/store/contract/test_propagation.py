@@ -6,7 +6,7 @@ from edenmem.models.changes import ChangeStatus, WriteConsolidation
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW
+from tests.support.builders import writing
 from tests.support.memory import add_reflection, applied, apply_one, consolidate
 
 AGENT = new_id()
@@ -15,14 +15,7 @@ GROUP = Scope.group(AGENT, "guild")
 
 
 def written(scope: Scope, version: int, *, propagate: bool = True) -> WriteConsolidation:
-    return WriteConsolidation(
-        scope=scope,
-        expected_version=version,
-        content=f"Text {version + 1}.",
-        word_limit=300,
-        at=NOW,
-        propagate=propagate,
-    )
+    return writing(scope, f"Text {version + 1}.", expected_version=version, propagate=propagate)
 
 
 def noted(store: Store, scope: Scope) -> tuple[int, ...]:

@@ -12,13 +12,12 @@ from edenmem.models.changes import (
     RemoveReflection,
     ReviseReflection,
     SetPrivacy,
-    WriteConsolidation,
 )
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, make_reflection
+from tests.support.builders import NOW, make_reflection, writing
 from tests.support.memory import add_reflection, applied, apply, at_once, consolidate
 
 LATER = NOW + timedelta(hours=1)
@@ -140,14 +139,7 @@ def test_consolidation_absorbs_exactly_what_it_names(store: Store) -> None:
     series = add_series(store, SCOPE, 5)
     abroad = add_reflection(store, OTHER)
     taken = [series[0].id, series[1].id, series[3].id]
-    change = WriteConsolidation(
-        scope=SCOPE,
-        expected_version=0,
-        content="Anna likes bees.",
-        word_limit=200,
-        at=LATER,
-        absorbed_ids=tuple(taken),
-    )
+    change = writing(SCOPE, "Anna likes bees.", word_limit=200, at=LATER, absorbed_ids=tuple(taken))
     applied(store, change, at=LATER)
 
     text = store.memory.consolidations([SCOPE])[SCOPE]

@@ -12,7 +12,6 @@ from bson import ObjectId
 
 from edenmem.models.changes import (
     AddAgent,
-    AddFact,
     AddReflection,
     AddUser,
     ChangeStatus,
@@ -34,7 +33,6 @@ from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import (
     NOW,
     make_agent,
-    make_fact,
     make_policy,
     make_reflection,
     make_session,
@@ -170,7 +168,7 @@ def test_any_trace_keeps_an_account(store: Store, what: str) -> None:
     applied(store, AddAgent(agent=agent), AddUser(user=user))
     home = Scope.user(agent.id, user.id)
     if what == "fact":
-        applied(store, AddFact(fact=make_fact(home)))
+        add_fact(store, home)
     elif what == "reflection":
         applied(store, AddReflection(reflection=make_reflection(home), word_limit=9))
     elif what == "text":

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from edenmem.models.changes import WriteConsolidation
 from edenmem.models.formation import CallUsage, Decision, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
@@ -18,6 +17,7 @@ from tests.support.builders import (
     make_message,
     make_session,
     make_user,
+    writing,
 )
 from tests.support.formations import Steps
 from tests.support.memory import add_fact, add_reflection, applied
@@ -60,14 +60,7 @@ def test_kinds_of_scopes_are_counted(store: Store) -> None:
     add_reflection(store, ADAMS)
     applied(
         store,
-        WriteConsolidation(
-            scope=ANNAS,
-            expected_version=0,
-            content="One.",
-            word_limit=300,
-            at=TUESDAY,
-            absorbed_ids=(absorbed.id,),
-        ),
+        writing(ANNAS, "One.", at=TUESDAY, absorbed_ids=(absorbed.id,)),
     )
     counts = {count.kind: count for count in store.statistics.counts(agent_id=EVE).kinds}
     assert list(counts) == list(ScopeKind)

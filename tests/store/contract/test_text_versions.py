@@ -6,19 +6,11 @@ from edenmem.models.changes import ChangeStatus, WriteConsolidation
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, change_set
+from tests.support.builders import change_set, writing
 
 
 def write(scope: Scope, expected: int, content: str, as_version: int = 0) -> WriteConsolidation:
-    return WriteConsolidation(
-        scope=scope,
-        expected_version=expected,
-        content=content,
-        word_limit=300,
-        at=NOW,
-        as_version=as_version,
-        propagate=True,
-    )
+    return writing(scope, content, expected_version=expected, as_version=as_version, propagate=True)
 
 
 def test_a_text_can_start_at_any_version_and_versions_only_grow(store: Store) -> None:

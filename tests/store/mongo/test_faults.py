@@ -52,6 +52,7 @@ from tests.support.builders import (
     make_session,
     make_user,
     some,
+    writing,
 )
 from tests.support.formations import Steps
 from tests.support.memory import facts_of
@@ -155,13 +156,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         RemoveAgent(agent_id=SPARE_AGENT.id),
     ),
     "first text of a scope": (
-        WriteConsolidation(
-            scope=Scope.group(AGENT.id, "g"),
-            expected_version=0,
-            content="By hand.",
-            word_limit=9,
-            at=LATER,
-        ),
+        writing(Scope.group(AGENT.id, "g"), "By hand.", word_limit=9, at=LATER),
     ),
 }
 

@@ -16,7 +16,6 @@ from edenmem.models.changes import (
     RestoreReflection,
     ReviseReflection,
     SetPrivacy,
-    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.ids import new_id
@@ -24,7 +23,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.filters import policy_id
 from edenmem.store.mongo.memory.memory import fill_buffers
-from tests.support.builders import NOW, make_fact, make_policy, make_reflection, removal
+from tests.support.builders import NOW, make_fact, make_policy, make_reflection, removal, writing
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
 
 pytestmark = pytest.mark.slow
@@ -95,12 +94,10 @@ def test_an_odd_document_blocks_no_other_change(
         ReviseReflection(
             scope=scope, reflection_id=one.id, expected_version=1, content="1", at=NOW
         ),
-        WriteConsolidation(
-            scope=scope,
+        writing(
+            scope,
+            "T",
             expected_version=mongo.memory.consolidations([scope])[scope].version,
-            content="T",
-            word_limit=300,
-            at=NOW,
             absorbed_ids=(two.id,),
         ),
         WritePolicy(policy=make_policy(scope), expected_version=0, at=NOW),

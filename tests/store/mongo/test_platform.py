@@ -18,7 +18,6 @@ from edenmem.models.changes import (
     RemoveReflection,
     SetAgentToggles,
     SetPrivacy,
-    WriteConsolidation,
 )
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
@@ -37,6 +36,7 @@ from tests.support.builders import (
     removal,
     revision,
     some,
+    writing,
 )
 from tests.support.forgetting import forget, make_town
 from tests.support.formations import Steps
@@ -252,9 +252,7 @@ def test_texts_of_the_platform_bring_their_version(
     database.memory2_consolidated.insert_one(stored)
     found = mongo.memory.consolidations([scope])[scope]
     assert (found.version, found.consolidated_content) == (version, text)
-    change = WriteConsolidation(
-        scope=scope, expected_version=version, content="Ours.", word_limit=300, at=LATER
-    )
+    change = writing(scope, "Ours.", expected_version=version, at=LATER)
     applied(mongo, change)
     after = database.memory2_consolidated.find_one({"_id": stored["_id"]})
     assert after["consolidated_content"] == f"VERSION: {version + 1}\nOurs."
@@ -270,22 +268,16 @@ def test_a_text_rewritten_by_the_platform_is_a_newer_version(
     """Known failure 15: a writer based on an older version does not overwrite the newer one."""
     agent, user = ids
     scope = Scope.user(str(agent), str(user))
-    ours = WriteConsolidation(
-        scope=scope, expected_version=0, content="Ours.", word_limit=300, at=NOW
-    )
+    ours = writing(scope, "Ours.")
     applied(mongo, ours)
     database.memory2_consolidated.update_one(
         {}, {"$set": {"consolidated_content": "VERSION: 2\nTheirs.", "last_consolidated_at": LATER}}
     )
     found = mongo.memory.consolidations([scope])[scope]
     assert (found.version, found.consolidated_content) == (2, "Theirs.")
-    late = WriteConsolidation(
-        scope=scope, expected_version=1, content="Late.", word_limit=300, at=LATER
-    )
+    late = writing(scope, "Late.", expected_version=1, at=LATER)
     assert apply_one(mongo, late).status is ChangeStatus.CONFLICT
-    next_one = WriteConsolidation(
-        scope=scope, expected_version=2, content="Next.", word_limit=300, at=LATER
-    )
+    next_one = writing(scope, "Next.", expected_version=2, at=LATER)
     applied(mongo, next_one)
     contents = [e.content for e in mongo.history.versions("consolidation", "", scope=scope)]
     assert contents == ["Ours.", "Theirs.", "Next."]
@@ -298,9 +290,7 @@ def test_a_text_of_the_platform_under_a_taken_number_is_kept(
     scope = Scope.user(str(ids[0]), str(ids[1]))
 
     def write(content: str, version: int) -> None:
-        change = WriteConsolidation(
-            scope=scope, expected_version=version, content=content, word_limit=300, at=LATER
-        )
+        change = writing(scope, content, expected_version=version, at=LATER)
         applied(mongo, change)
 
     def contents() -> dict[int, str]:
@@ -345,9 +335,7 @@ def test_an_absurd_version_line_is_no_version(
     for version, text in ((1, "Theirs."), (3, "Again.")):
         found = mongo.memory.consolidations([scope])[scope]
         assert (found.version, found.consolidated_content) == (version, text)
-        change = WriteConsolidation(
-            scope=scope, expected_version=version, content="Ours.", word_limit=300, at=LATER
-        )
+        change = writing(scope, "Ours.", expected_version=version, at=LATER)
         applied(mongo, change)
         again = {"consolidated_content": f"VERSION: {line}\nAgain."}
         database.memory2_consolidated.update_one({}, {"$set": again})
@@ -362,9 +350,7 @@ def test_versions_after_the_greatest_of_the_platform_are_ours(
         platform_text(ids[0], ids[1], f"VERSION: {last}\nTheirs.")
     )
     for version in (last, last + 1):
-        change = WriteConsolidation(
-            scope=scope, expected_version=version, content=f"{version}", word_limit=9, at=LATER
-        )
+        change = writing(scope, f"{version}", expected_version=version, word_limit=9, at=LATER)
         applied(mongo, change)
 
 
@@ -386,13 +372,8 @@ def test_odd_buffers_take_reflections(
     new = add_reflection(mongo, scope, "new", formed_at=LATER)
     expected = [old.id, new.id] if buffer == "text" else [new.id]
     assert [r.id for r in mongo.memory.pending(scope)] == expected
-    change = WriteConsolidation(
-        scope=scope,
-        expected_version=1,
-        content="Next.",
-        word_limit=9,
-        at=LATER,
-        absorbed_ids=tuple(expected),
+    change = writing(
+        scope, "Next.", expected_version=1, word_limit=9, at=LATER, absorbed_ids=tuple(expected)
     )
     applied(mongo, change)
     assert mongo.memory.pending(scope) == []

@@ -117,7 +117,7 @@ def test_permanent_failures_are_errors_and_leave_nothing(mongo: MongoStore) -> N
         failing(mongo.connection.uri, ["insert"], errorCode=13),
         pytest.raises(StoreError, match="code 13"),
     ):
-        applied(mongo, AddFact(fact=make_fact(SCOPE)))
+        add_fact(mongo, SCOPE)
     assert contents(mongo) == []
     assert mongo.memory.revisions([SCOPE]) == {SCOPE: 0}
 
@@ -132,7 +132,7 @@ def test_a_set_that_is_too_large_is_halved(mongo: MongoStore) -> None:
         failing(mongo.connection.uri, ["commitTransaction"], errorCode=388),
         pytest.raises(StoreError, match="transaction is too large"),
     ):
-        applied(mongo, AddFact(fact=make_fact(SCOPE, "alone")))
+        add_fact(mongo, SCOPE, "alone")
 
 
 @pytest.mark.parametrize("code", [112, 225, 388])
@@ -274,7 +274,7 @@ def test_an_agent_used_meanwhile_is_not_removed(
     applied(mongo, AddAgent(agent=agent))
     removal = change_set(RemoveAgent(agent_id=agent.id))
     meanwhile = Meanwhile(monkeypatch, lambda: other.changes.apply(removal))
-    applied(mongo, AddFact(fact=make_fact(Scope.user(agent.id, new_id()))))
+    add_fact(mongo, Scope.user(agent.id, new_id()))
     (result,) = meanwhile.result()
     assert (result.status, "has facts" in result.detail) == (ChangeStatus.CONFLICT, True)
     assert mongo.host.agent(agent.id) is not None

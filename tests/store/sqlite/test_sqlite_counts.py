@@ -13,14 +13,13 @@ from edenmem.models.changes import (
     RemoveFact,
     RemoveReflection,
     ReviseFact,
-    WriteConsolidation,
 )
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
-from tests.support.builders import NOW, make_fact, make_reflection
-from tests.support.memory import applied, facts_of
+from tests.support.builders import NOW, make_fact, make_reflection, writing
+from tests.support.memory import add_facts, applied, facts_of
 
 SCOPE = Scope.user(new_id(), new_id())
 
@@ -29,7 +28,7 @@ SCOPE = Scope.user(new_id(), new_id())
 def test_facts_of_one_millisecond_are_paged_without_loss(sqlite_store: SqliteStore) -> None:
     """Known failure 10: a bulk import gives thousands of facts one time."""
     facts = [make_fact(SCOPE, f"fact {n}") for n in range(1700)]
-    applied(sqlite_store, *(AddFact(fact=fact) for fact in facts))
+    add_facts(sqlite_store, *facts)
     assert [fact.id for fact in facts_of(sqlite_store, SCOPE)] == sorted(fact.id for fact in facts)
 
 
@@ -52,12 +51,11 @@ def test_counts_are_those_of_what_there_is(tmp_path_factory, steps: list[str]) -
             change = AddReflection(reflection=make_reflection(SCOPE), word_limit=9)
         elif step == "absorb":
             text = store.memory.consolidations([SCOPE]).get(SCOPE)
-            change = WriteConsolidation(
-                scope=SCOPE,
+            change = writing(
+                SCOPE,
+                f"two words {number}",
                 expected_version=text.version if text else 0,
-                content=f"two words {number}",
                 word_limit=9,
-                at=NOW,
                 absorbed_ids=tuple(one.id for one in pending[:2]),
             )
         elif step == "forget" and pending:

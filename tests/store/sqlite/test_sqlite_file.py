@@ -365,7 +365,7 @@ def test_a_full_disk_undoes_the_whole_set(opened: SqliteStore) -> None:
         connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     facts = [make_fact(SCOPE, f"{n} " + "long " * 2000) for n in range(100)]
     with pytest.raises(StoreError, match="the disk is full"):
-        applied(opened, *(AddFact(fact=fact) for fact in facts))
+        add_facts(opened, *facts)
     assert facts_of(opened, SCOPE) == [known]
     assert opened.database.info().counts["audit"] == 1
     add_facts(opened, facts[0])

@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 
-from edenmem.models.changes import AddFact, ReviseFact, SetPrivacy, WriteConsolidation
+from edenmem.models.changes import AddFact, ReviseFact, SetPrivacy
 from edenmem.models.formation import FormationStatus, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
@@ -21,6 +21,7 @@ from tests.support.builders import (
     make_messages,
     make_session,
     make_user,
+    writing,
 )
 from tests.support.formations import Steps
 from tests.support.memory import add_fact, add_reflection, applied, set_policy
@@ -94,14 +95,7 @@ def run_everything(store: SqliteStore) -> None:
         ReviseFact(scope=SCOPE, fact_id=facts[0].id, expected_version=1, content="x", at=NOW),
         SetPrivacy(scope=SCOPE, target_type="fact", target_id=facts[1].id, private=True, at=NOW),
         AddFact(fact=make_fact(SCOPE)),
-        WriteConsolidation(
-            scope=SCOPE,
-            expected_version=0,
-            content="text",
-            word_limit=9,
-            at=NOW,
-            absorbed_ids=(reflections[0].id,),
-        ),
+        writing(SCOPE, "text", word_limit=9, absorbed_ids=(reflections[0].id,)),
     )
     filters = (
         FactFilter(scopes=(SCOPE,)),

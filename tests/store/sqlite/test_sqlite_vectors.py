@@ -298,7 +298,7 @@ class CodesInMemory(RuleBasedStateMachine):
     def add(self, embedded: bool) -> None:
         vector = {"embedding": self.vector(), "embedding_model": "m"} if embedded else {}
         fact = make_fact(SCOPE, f"fact {self.seed} {len(self.facts)} {new_id()}", **vector)
-        applied(self.other, AddFact(fact=fact))
+        add_facts(self.other, fact)
         self.facts.append(fact)
 
     @precondition(lambda self: self.facts)
