@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-
-import msgspec
+from typing import NamedTuple
 
 from edenmem.engine.migration.comparison import (
     KINDS,
@@ -17,27 +17,30 @@ from edenmem.engine.migration.comparison import (
 )
 from edenmem.engine.migration.deciding import Decider, Decision, OnConflict, removal_of
 from edenmem.engine.migration.items import (
-    Forgotten,
     Key,
     Treatment,
     digest_of,
+    format_sources,
     key_of,
     read_sources,
 )
+from edenmem.engine.migration.reports import PlanConflict
 from edenmem.engine.migration.source import StagedPlan, stage_key
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import InputError
-from edenmem.models.backup import RecordKind
-from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.models.changes import AuditEntry, Change, ChangeResult, ChangeSet, ChangeStatus
 from edenmem.models.host import Agent
 from edenmem.models.memory import Consolidation, Policy, Reflection
+from edenmem.models.scope import Scope
 from edenmem.models.v1 import MEMORIES, Memory, Outcome, V1Item
 
+#: Maximum number of problems and conflicts in a report; all are counted.
+MAX_PROBLEMS = 1000
 _MEANWHILE = "v2 was changed concurrently"
-MOVED = "v1 has it elsewhere or in other words now"
+_MOVED = "v1 has it elsewhere or in other words now"
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(NamedTuple):
     """An item and what becomes of it."""
 
     number: int
@@ -76,11 +79,10 @@ class Applier:
         self._on_conflict = on_conflict
         self._batch_size = batch_size
         self._dry_run = dry_run
-        self._forgotten = Forgotten(runtime.store.erasure.forgettings())
-        known = {each.id: runtime.store.host.agent(each.id) for each in plan.agents()}
-        found = {each.id: each for each in agents}
-        found |= {id: agent for id, agent in known.items() if agent is not None}
-        self._states = States(runtime.store, run_ids, found)
+        self._states = States(runtime.store, run_ids, plan.about.agents, agents)
+        #: Numbers of conflicts with v2 memory by treatment, and the first conflicts.
+        self.treatments = Counter[str]()
+        self.conflicts: list[PlanConflict] = []
 
     def run(self) -> Iterator[list[Done]]:
         """Decide on the unlike targets, batch by batch, apply, and note the outcomes.
@@ -91,26 +93,37 @@ class Applier:
         for batch in self._stage.unlike(self._batch_size):
             done = self._apply(batch)
             self._stage.set_outcomes((each.number, each.decision.outcome) for each in done)
+            for _, item, decision in done:
+                if decision.treatment is not None:
+                    scope = item.scope or Scope.agent(item.agent_id)
+                    source = format_sources(item.sources)
+                    self._note(item.kind, source, scope, decision.treatment, decision.detail)
             yield done
 
+    def _note(
+        self, kind: str, source: str, scope: Scope, treatment: Treatment, reason: str
+    ) -> None:
+        """Count a conflict, and keep it if it is one of the first."""
+        self.treatments[treatment] += 1
+        if len(self.conflicts) < MAX_PROBLEMS:
+            self.conflicts.append(
+                PlanConflict(
+                    kind=kind, source=source, scope=scope.key, treatment=treatment, reason=reason
+                )
+            )
+
     def _apply(self, batch: Sequence[tuple[int, V1Item]]) -> list[Done]:
-        items = [self._forgotten.without_users(item) for _, item in batch]
+        items = [item for _, item in batch]
         decider = Decider(
             self._on_conflict, self._runtime.clock(), self._next_place, self._find_absorbed
         )
         done = []
         for (number, _), state in zip(batch, self._states.load(items), strict=True):
-            item = state.item
-            if self._forgotten.has(item):
-                decision = Decision(outcome=Outcome.LEFT_BEHIND, detail=Forgotten.reason)
-            else:
-                decision = decider.decide(state)
-                is_own = state.written and (
-                    state.written[-1].actor.run_id == self._runtime.actor.run_id
-                )
-                if is_own and decision.outcome is Outcome.ALREADY:
-                    decision = Decision(outcome=item.outcome)
-            done.append(Done(number, item, decision))
+            decision = decider.decide(state)
+            writers = [each.actor.run_id for each in state.written[-1:]]
+            if decision.outcome is Outcome.ALREADY and writers == [self._runtime.actor.run_id]:
+                decision = Decision(outcome=state.item.outcome)
+            done.append(Done(number, state.item, decision))
         return done if self._dry_run else self._write(done)
 
     def _next_place(self, scope: str, at: datetime) -> int:
@@ -144,7 +157,7 @@ class Applier:
             if len(each) > 1:  # versions of a text, each on the one before
                 results |= self._submit(each, whole=True)
         return [
-            msgspec.structs.replace(each, decision=_judge(each.decision, results))
+            each._replace(decision=_judge(each.decision, results))
             if each.decision.changes
             else each
             for each in done
@@ -168,22 +181,25 @@ class Applier:
 
     # -- what v1 has moved -------------------------------------------------------------------
 
-    def remove_moved(self) -> Iterator[Memory]:
-        """Remove what runs wrote and v1 now has elsewhere, or in other words; yield each.
+    def remove_moved(self) -> None:
+        """Remove what runs wrote and v1 now has elsewhere, or in other words.
 
         Memory that v1 no longer has anywhere stays, as does all that was changed here.
         """
         for kind in KINDS if self._states.run_ids else ():
-            for ids in self._stage.surplus(kind):
-                moved = list(self._find_moved(kind, ids))
+            for _, entries in self._states.surplus(self._stage, kind):
+                moved = list(self._find_moved(entries.values()))
                 if not self._dry_run:
                     at = self._runtime.clock()
-                    self._submit([removal_of(each, reason=MOVED, at=at) for each in moved])
-                yield from moved
+                    self._submit([removal_of(each, reason=_MOVED, at=at) for each in moved])
+                for each in moved:
+                    self._note(
+                        type(each).__name__.lower(), "", each.home, Treatment.REMOVED, _MOVED
+                    )
 
-    def _find_moved(self, kind: RecordKind, ids: Sequence[str]) -> Iterator[Memory]:
+    def _find_moved(self, surplus: Iterable[Sequence[AuditEntry]]) -> Iterator[Memory]:
         moved: dict[Key, Memory] = {}
-        for entries in self._states.entries([Key(kind, id) for id in ids]).values():
+        for entries in surplus:
             written = in_force(entries, self._states.run_ids)
             last = read_after(written[-1]) if written and not written[0].before else None
             if isinstance(last, Memory) and self._is_elsewhere(last, written[0].reason):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from edenmem import __version__
 from edenmem.engine.migration.items import (
     SWITCH,
     TYPES,
+    Forgotten,
     Key,
     digest_of,
     digest_of_fields,
@@ -238,6 +239,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         now: The stored document; also another fact with the same text.
         entries: The log entries of the target, oldest first.
         written: Those by runs, unless undone. The last one has the *base*.
+        is_erased: Whether the target, its owner or its agent was erased.
         run_ids: IDs of all runs in the ledger.
     """
 
@@ -246,6 +248,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     entries: Sequence[AuditEntry]
     written: Sequence[AuditEntry]
     run_ids: Collection[str]
+    is_erased: bool = False
 
     @property
     def base(self) -> Any:
@@ -269,7 +272,8 @@ class States:
     Args:
         store: The store.
         run_ids: IDs of all runs in the ledger.
-        agents: The agents, by ID.
+        agents: IDs of the agents.
+        new: Agents that are treated as existing.
         unreadable: Collects the IDs of unreadable entries, which are ignored; otherwise they are
             an error.
     """
@@ -278,19 +282,22 @@ class States:
         self,
         store: Store,
         run_ids: Collection[str],
-        agents: Mapping[str, Agent],
+        agents: Iterable[str],
+        new: Iterable[Agent] = (),
         unreadable: set[str] | None = None,
     ) -> None:
         self._store = store
         self.run_ids = run_ids
-        self._agents = agents
+        self.forgotten = Forgotten(store.erasure.forgettings())
+        known = filter(None, map(store.host.agent, agents))
+        self._agents: dict[Key, Any] = {Key(SWITCH, each.id): each for each in (*new, *known)}
         self._unreadable = unreadable
 
     def load(self, items: Sequence[V1Item]) -> list[State]:
         """Return the states of items."""
+        items = [self.forgotten.without_users(item) for item in items]
         wanted = (item.memory for item in items if item.memory is not None)
-        stored: dict[Key, Any] = {Key(SWITCH, id): agent for id, agent in self._agents.items()}
-        stored |= find_stored(self._store, wanted)
+        stored = self._agents | find_stored(self._store, wanted)
         keys = [key_of_item(item) for item in items]
         entries: dict[Key, list[AuditEntry]] = {}
         if self.run_ids:
@@ -308,9 +315,17 @@ class States:
                 entries=entries.get(key, ()),
                 written=in_force(entries.get(key, ()), self.run_ids),
                 run_ids=self.run_ids,
+                is_erased=self.forgotten.has(item),
             )
             for key, item in zip(keys, items, strict=True)
         ]
+
+    def surplus(
+        self, stage: SqliteV1Stage, kind: RecordKind
+    ) -> Iterator[tuple[Sequence[str], dict[Key, list[AuditEntry]]]]:
+        """Yield pages of stored documents of a kind that have no target: IDs, log entries."""
+        for ids in stage.surplus(kind):
+            yield ids, self.entries([Key(kind, id) for id in ids])
 
     def entries(self, keys: Sequence[Key]) -> dict[Key, list[AuditEntry]]:
         """Return the entries of documents by type and ID, oldest first."""

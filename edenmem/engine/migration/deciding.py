@@ -79,6 +79,8 @@ class Decider:
 
     def decide(self, state: State) -> Decision:
         """Decide on one item."""
+        if state.is_erased:
+            return Decision(outcome=Outcome.LEFT_BEHIND, detail="it or its owner was erased here")
         if state.written and state.base is None:
             return _ALREADY  # a run wrote it, and it was erased since
         match state.item.memory:

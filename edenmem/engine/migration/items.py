@@ -66,6 +66,12 @@ def fact_id(scope: Scope, content_hash: str) -> str:
     return derived_id("v1", "fact", scope.key, content_hash)
 
 
+def scope_of(key: str) -> Scope:
+    """Return the scope with a key."""
+    kind, agent_id, owner = (*key.split(":", 2), "")[:3]
+    return Scope(ScopeKind(kind), agent_id, owner)
+
+
 class Key(NamedTuple):
     """The identity of a target: its ID, of a text or policy its scope, of a switch its agent."""
 
@@ -208,8 +214,6 @@ def read_sources(reason: str) -> list[tuple[str, str]]:
 
 class Forgotten:
     """The erased facts and owners, whose memory is not migrated again."""
-
-    reason = "it or its owner was erased here"
 
     def __init__(self, forgettings: Iterable[Forgetting]) -> None:
         forgettings = list(forgettings)

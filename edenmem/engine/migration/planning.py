@@ -11,9 +11,9 @@ from typing import TypeVar
 import msgspec
 
 from edenmem.embed.protocol import Embedder
-from edenmem.engine.migration.applying import Applier, Done
+from edenmem.engine.migration.applying import MAX_PROBLEMS, Applier
 from edenmem.engine.migration.comparison import load_found
-from edenmem.engine.migration.items import Treatment, format_sources, text_of
+from edenmem.engine.migration.items import scope_of, text_of
 from edenmem.engine.migration.ledger import refuse_other_options, resumable
 from edenmem.engine.migration.people import People, describe_agent, strangers_notice, survey
 from edenmem.engine.migration.reports import (
@@ -35,8 +35,6 @@ from edenmem.store.protocol.store import Store, batched
 
 _Labeled = TypeVar("_Labeled", Sample, PlanConflict)
 
-#: Maximum number of problems and conflicts in a report; all are counted.
-MAX_PROBLEMS = 1000
 #: Samples per kind of item.
 _SAMPLES = 2
 #: The count of a plan's row for each kind of item.
@@ -59,11 +57,9 @@ class _Sums:
         self.sampled: Counter[str] = Counter()
         self.characters = 0
         self.facts_of: Counter[Scope] = Counter()
-        self.treatments: Counter[str] = Counter()
-        self.conflicts: list[PlanConflict] = []
+        self.treatments: Mapping[str, int] = {}
+        self.conflicts: Sequence[PlanConflict] = ()
         self.left_behind: Counter[str] = Counter()
-        #: Key → scope, of samples and conflicts.
-        self.scopes: dict[str, Scope] = {}
 
 
 def make_plan(
@@ -96,7 +92,7 @@ def make_plan(
         _preview(runtime, plan, options, sums, agents, progress)
     rows = _count_rows(sums, plan)
     about = plan.about
-    labels = _label_scopes(store, plan, sums.scopes)
+    labels = _label_scopes(store, plan, [*sums.samples, *sums.conflicts])
     problems = Counter(plan.stage.count_problems()) + Counter(each.kind for each in people.taken)
     tokens = math.ceil(sums.characters / runtime.settings.formation.characters_per_token)
     return MigrationPlan(
@@ -113,7 +109,7 @@ def make_plan(
         unknown_fields=about.unknown_fields,
         samples=_with_labels(sums.samples, labels),
         outcomes=dict(sorted(plan.stage.outcomes().items())),
-        conflicts_by_treatment=dict(sums.treatments.most_common()),
+        conflicts_by_treatment=dict(sums.treatments),
         conflicts=_with_labels(sums.conflicts, labels),
         facts=sum(sums.facts_of.values()),
         model=embedder.model if embedder else "",
@@ -150,38 +146,17 @@ def _preview(
     done = stage.count_settled()
     for batch in applier.run():
         for each in batch:
-            _count_done(sums, plan, each)
+            decision, item = each.decision, each.item
+            if decision.detail and decision.outcome is Outcome.LEFT_BEHIND:
+                sums.left_behind[decision.detail] += 1
+                sums.left_behind[item.reason] -= 1  # the reason of an item that is moved
+            if decision.outcome in _MOVED:
+                _count(sums, plan, item)
         done += len(batch)
         progress(min(done, plan.about.item_total), plan.about.item_total)
-    for _ in applier.remove_moved():
-        sums.treatments[Treatment.REMOVED] += 1
-
-
-def _count_done(sums: _Sums, plan: StagedPlan, done: Done) -> None:
-    decision, item = done.decision, done.item
-    if decision.detail and decision.outcome is Outcome.LEFT_BEHIND:
-        sums.left_behind[decision.detail] += 1
-        sums.left_behind[item.reason] -= 1  # the reason of an item that is moved
-    if decision.treatment is not None:
-        sums.treatments[decision.treatment] += 1
-        if len(sums.conflicts) < MAX_PROBLEMS:
-            sums.conflicts.append(conflict_of(done))
-            scope = item.scope or Scope.agent(item.agent_id)
-            sums.scopes[scope.key] = scope
-    if decision.outcome in _MOVED:
-        _count(sums, plan, item)
-
-
-def conflict_of(done: Done) -> PlanConflict:
-    """Return how an item that conflicts with v2 memory is treated."""
-    scope = done.item.scope or Scope.agent(done.item.agent_id)
-    return PlanConflict(
-        kind=done.item.kind,
-        source=format_sources(done.item.sources),
-        scope=scope.key,
-        treatment=done.decision.treatment or "",
-        reason=done.decision.detail,
-    )
+    applier.remove_moved()
+    sums.treatments = dict(applier.treatments.most_common())
+    sums.conflicts = applier.conflicts
 
 
 def _count(sums: _Sums, plan: StagedPlan, item: V1Item) -> None:
@@ -193,7 +168,6 @@ def _count(sums: _Sums, plan: StagedPlan, item: V1Item) -> None:
     if not content or scope is None or sums.sampled[item.kind] >= _SAMPLES:
         return
     source = item.sources[0]
-    sums.scopes[scope.key] = scope
     sums.sampled[item.kind] += 1
     sums.samples.append(
         Sample(
@@ -257,9 +231,10 @@ def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
 
 
 def _label_scopes(
-    store: Store | None, plan: StagedPlan, scopes: Mapping[str, Scope]
+    store: Store | None, plan: StagedPlan, items: Iterable[Sample | PlanConflict]
 ) -> dict[str, str]:
     """Return the labels of scopes by key, with names of the store or else of the source."""
+    scopes = {each.scope: scope_of(each.scope) for each in items}
     labels = load_labels(store, scopes.values()) if store else Labels()
     people = list(plan.agents())
     if any(scope.user_id not in (None, *labels) for scope in scopes.values()):

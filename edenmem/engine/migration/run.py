@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -19,20 +20,14 @@ import msgspec
 
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillReport
 from edenmem.engine.embeddings.status import vector_advice
-from edenmem.engine.migration.applying import MOVED, Applier, Done
+from edenmem.engine.migration.applying import MAX_PROBLEMS, Applier, Done
 from edenmem.engine.migration.comparison import load_found, load_written
 from edenmem.engine.migration.items import Treatment, format_sources
 from edenmem.engine.migration.ledger import hold_lease, refuse_other_options, resumable
 from edenmem.engine.migration.people import add_people
-from edenmem.engine.migration.planning import (
-    MAX_PROBLEMS,
-    conflict_of,
-    facts_by_scope,
-    room_notices,
-)
+from edenmem.engine.migration.planning import facts_by_scope, room_notices
 from edenmem.engine.migration.reports import (
     MigrationReport,
-    PlanConflict,
     RunOptions,
     Verification,
 )
@@ -53,6 +48,8 @@ from edenmem.models.v1 import Outcome
 
 #: Problems of a run kept in the ledger; all are counted.
 KEPT_PROBLEMS = 100
+#: Time between writes to the ledger while nothing is moved.
+_ALIVE = timedelta(seconds=10)
 
 RunProgress = Callable[[str, int, int], None]
 Steps = Callable[[int], None]
@@ -101,7 +98,6 @@ class V1Runner:
         self._began = time.monotonic()
         self._before = 0.0
         self._notices: list[str] = []
-        self._conflicts: list[PlanConflict] = []
         self._counts: Counter[str] = Counter()
         self._has_written = False
 
@@ -191,7 +187,7 @@ class V1Runner:
             run=msgspec.structs.replace(self._run, state=tell_state(self._run, (), self._clock())),
             problems_by_kind=self._plan.stage.count_problems(),
             problems=tuple(islice(self._plan.problems(), MAX_PROBLEMS)),
-            conflicts=tuple(self._conflicts),
+            conflicts=tuple(applier.conflicts),
             embedding=embedding,
             verification=check,
             notices=tuple(self._notices),
@@ -233,8 +229,6 @@ class V1Runner:
             decision = each.decision
             self._counts[decision.outcome] += 1
             self._has_written |= bool(decision.changes)
-            if decision.treatment is not None and len(self._conflicts) < MAX_PROBLEMS:
-                self._conflicts.append(conflict_of(each))
             listed = decision.outcome in (Outcome.FAILED, Outcome.KEPT)
             if listed and len(problems) < KEPT_PROBLEMS:
                 source = format_sources(each.item.sources)
@@ -244,21 +238,10 @@ class V1Runner:
 
     def _end_moving(self, applier: Applier) -> None:
         """Remove what v1 has moved, and note the outcomes of all items."""
-        removed = 0
-        for memory in applier.remove_moved():
-            self._has_written = True
-            removed += 1
-            if len(self._conflicts) < MAX_PROBLEMS:
-                self._conflicts.append(
-                    PlanConflict(
-                        kind=type(memory).__name__.lower(),
-                        source="",
-                        scope=memory.home.key,
-                        treatment=Treatment.REMOVED,
-                        reason=MOVED,
-                    )
-                )
-        counts = dict(self._plan.stage.outcomes()) | ({"removed": removed} if removed else {})
+        applier.remove_moved()
+        counts = dict(self._plan.stage.outcomes())
+        if removed := applier.treatments[Treatment.REMOVED]:
+            self._has_written, counts["removed"] = True, removed
         self._put(counts=counts, done=self._run.total)
         facts = facts_by_scope(self._store, self._plan.about.agents)
         self._notices += room_notices(self._store, self._runtime.settings, facts)
@@ -279,20 +262,25 @@ class V1Runner:
         total = (await in_thread(backfiller.status, chosen)).total.stale
 
         def report(done: int) -> None:
-            self._put()  # keeps the run from looking interrupted
+            self._stay_alive()
             progress("embedding", done, total)
 
         return await backfiller.run(agent_id=chosen, progress=report)
 
     def _verify(self, progress: Steps) -> Verification:
         def report(items: int) -> None:
-            self._put()  # keeps the run from looking interrupted
+            self._stay_alive()
             progress(items)
 
         self._put()
         run = msgspec.structs.replace(self._run, state=RunState.DONE)
         is_loaded = not self._has_written
         return verify(self._store, self._plan, run, progress=report, is_loaded=is_loaded)
+
+    def _stay_alive(self) -> None:
+        """Keep the run from looking interrupted."""
+        if self._clock() - self._run.updated_at > _ALIVE:
+            self._put()
 
     def _put(self, **changes: Any) -> None:
         """Write the run to the ledger, with changes."""

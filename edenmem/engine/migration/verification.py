@@ -29,7 +29,6 @@ from edenmem.engine.migration.deciding import Decider, Decision
 from edenmem.engine.migration.items import (
     SWITCH,
     UNCOMPARED,
-    Forgotten,
     Key,
     differing,
     digest_of,
@@ -39,6 +38,7 @@ from edenmem.engine.migration.items import (
     key_of_item,
     read_sources,
     reason_of,
+    scope_of,
     text_of,
 )
 from edenmem.engine.migration.people import describe_agent, describe_user, has_own_accounts
@@ -52,7 +52,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.migration import UNFINISHED, MigrationRun, RunState, find_successor
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import Scope
 from edenmem.models.v1 import Memory, Outcome, V1Account, V1Item
 from edenmem.store.protocol.store import Store, batched
 
@@ -133,11 +133,9 @@ class _Check:
         self._runs = store.migrations.migration_runs()
         self._run_ids = {each.id for each in self._runs}
         self._undo_runs = {id for each in self._runs for id in each.undo_runs}
-        self._forgotten = Forgotten(store.erasure.forgettings())
         self._unreadable = set[str]()
-        agents = {each.id: store.host.agent(each.id) for each in plan.agents()}
-        known = {id: agent for id, agent in agents.items() if agent is not None}
-        self._states = States(store, self._run_ids, known, self._unreadable)
+        self._states = States(store, self._run_ids, plan.about.agents, unreadable=self._unreadable)
+        self._erased = self._states.forgotten.ids
         self._decider = Decider(
             run.options.get("on_conflict", "keep"),
             utc_now(),
@@ -188,13 +186,12 @@ class _Check:
             progress(done)
 
     def _examine(self, page: Sequence[tuple[int, V1Item]]) -> list[tuple[int, str]]:
-        items = [self._forgotten.without_users(item) for _, item in page]
         try:
-            states = self._states.load(items)
+            states = self._states.load([item for _, item in page])
         except UNREADABLE as error:
             if len(page) > 1:
                 return [found for pair in page for found in self._examine([pair])]
-            self._report(items[0], None, f"it cannot be read: {error}")
+            self._report(page[0][1], None, f"it cannot be read: {error}")
             return [(page[0][0], _DIFFERS)]
         return [
             (number, self._judge(state)) for (number, _), state in zip(page, states, strict=True)
@@ -203,7 +200,7 @@ class _Check:
     def _judge(self, state: State) -> str:
         """Return the outcome of one item, and report it if it differs."""
         item, now = state.item, state.now
-        if self._forgotten.has(item):
+        if state.is_erased:
             self._kept += 1
             return Outcome.LEFT_BEHIND
         if isinstance(now, Fact) and now.id != key_of_item(item).id:  # with the same text
@@ -302,7 +299,7 @@ class _Check:
 
     def _is_emptied(self, entry: AuditEntry) -> bool:
         """Return whether a forgetting emptied an entry."""
-        return bool(self._forgotten.ids) and entry.before is None and entry.after is None
+        return bool(self._erased) and entry.before is None and entry.after is None
 
     def _after(self, entry: AuditEntry) -> Any:
         """Return the document after an entry, with the marks of later consolidations."""
@@ -370,8 +367,7 @@ class _Check:
     def finish(self) -> None:
         """Check buffers, accounts and surplus memory."""
         for key, ids in self._stage.wrong_buffers():
-            kind, agent_id, owner = (*key.split(":", 2), "")[:3]
-            self._compare_buffer(Scope(ScopeKind(kind), agent_id, owner), ids.split())
+            self._compare_buffer(scope_of(key), ids.split())
         if self._own_accounts:
             self._check_people()
         for kind in KINDS:
@@ -412,7 +408,7 @@ class _Check:
 
     def _check_people(self) -> None:
         """Compare the agents and users added by runs."""
-        host, forgotten = self._store.host, self._forgotten.ids
+        host, forgotten = self._store.host, self._erased
         for person in self._plan.agents():
             if Subject(kind="agent", agent_id=person.id).id not in forgotten:
                 self._check_account(person, host.agent(person.id))
@@ -450,8 +446,7 @@ class _Check:
 
     def _check_surplus(self, kind: RecordKind) -> None:
         """Check memory that v1 does not have: it must be in the log, or the platform's."""
-        for ids in self._stage.surplus(kind):
-            entries = self._states.entries([Key(kind, id) for id in ids])
+        for ids, entries in self._states.surplus(self._stage, kind):
             unknown = []
             for model in self._read(kind, ids):
                 own = entries[Key(kind, model.id)]
