@@ -112,7 +112,8 @@ def bounds(store: Store, settings: Settings, batch: Batch) -> Bounds:
     ids = [reflection.id for reflection in batch.reflections]
     is_open = _is_open(store.memory.policies((batch.target,)).get(batch.target))
     movable = (r.id for r in _movable(store, settings, batch.source, ids) if is_open)
-    sessions = _sessions(store, batch.reflections)
+    spoken = dict.fromkeys(r.session_id for r in batch.reflections if r.session_id is not None)
+    sessions = [session for session in map(store.host.session, spoken) if session is not None]
     everybody = batch.target.kind is ScopeKind.AGENT
     return Bounds(
         movable=frozenset(movable),
@@ -175,11 +176,6 @@ def _memory(store: Store, target: Scope) -> tuple[str, ...]:
     lines = text.consolidated_content.splitlines() if text is not None else []
     pending = (reflection.content for reflection in store.memory.pending(target))
     return tuple(line for line in (*lines, *pending) if line.strip())
-
-
-def _sessions(store: Store, reflections: Sequence[Reflection]) -> list[Session]:
-    ids = dict.fromkeys(r.session_id for r in reflections if r.session_id is not None)
-    return [session for session in map(store.host.session, ids) if session is not None]
 
 
 def _private_texts(store: Store, source: Scope, sessions: Sequence[Session]) -> Iterator[str]:

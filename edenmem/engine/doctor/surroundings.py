@@ -316,13 +316,11 @@ def local_model(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         yield Remark("local-model", "no local model is in use")
 
 
-def _of_agent(context: DoctorContext, findings: Iterable[Finding]) -> Iterator[Finding]:
-    return (each for each in findings if context.agent_id in (None, each.agent_id))
-
-
 #: Checks that a store makes by itself.
 STORED: Mapping[str, Callable[[DoctorContext], Iterable[Finding]]] = {
-    "counters": lambda c: _of_agent(c, c.store.statistics.miscounts()),
+    "counters": lambda c: (
+        each for each in c.store.statistics.miscounts() if c.agent_id in (None, each.agent_id)
+    ),
     "vector-damage": lambda c: c.store.vectors.vector_faults(agent_id=c.agent_id),
     "duplicates": lambda c: c.store.memory.duplicate_facts(agent_id=c.agent_id),
     "progress": lambda c: c.store.host.find_lost_progress(agent_id=c.agent_id),

@@ -111,18 +111,15 @@ def buffer_at(
         if entry.action == "restore_reflection":
             then.pop(entry.target_id, None)
         elif entry.action == "revert_consolidation":
+            version = int((entry.after or {}).get("version", 0))
             for released in entry.released_ids:
-                if _was_absorbed(released, _version(entry), versions, moment):
+                if _was_absorbed(released, version, versions, moment):
                     then.pop(released, None)
         elif entry.before is not None:
             before = msgspec.convert(entry.before, Reflection).pending_at(moment)
             if before is not None:
                 then[before.id] = before
     return sorted(then.values(), key=lambda one: one.order)
-
-
-def _version(entry: AuditEntry) -> int:
-    return int((entry.after or {}).get("version", 0))
 
 
 def _was_absorbed(

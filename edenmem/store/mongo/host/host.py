@@ -546,10 +546,9 @@ def find(db: Connection, kind: ReferenceKind, text: str, *, limit: int = 20) -> 
     if not text.strip() or not _storable(text):
         return []
     for condition in _conditions(text, names):
+        by_id = [("_id", 1)] if "_id" in condition else []
         found = list(
-            collection.find(
-                {**condition, **always}, _LABEL_FIELDS, sort=_order(condition), limit=limit
-            )
+            collection.find({**condition, **always}, _LABEL_FIELDS, sort=by_id, limit=limit)
         )
         if found:
             return [Reference(id=str(d["_id"]), label=label(d) or str(d["_id"])) for d in found]
@@ -586,7 +585,7 @@ def _kinds(
     return {
         "agent": (db.users, {"type": "agent", **NOT_DELETED}, ["username"], _username),
         "user": (db.users, {"type": "user", **NOT_DELETED}, ["username"], _username),
-        "session": (db.sessions, NOT_DELETED, ["name", "title"], _session_label),
+        "session": (db.sessions, NOT_DELETED, ["name", "title"], lambda d: session_from(d).label),
         "fact": (db.facts, {}, [], _content),
         "reflection": (db.reflections, {}, [], _content),
         "formation": (db.formations, {}, [], _formation_label),
@@ -618,16 +617,8 @@ def _with_prefix(prefix: str) -> Filter:
     return {"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}}
 
 
-def _order(condition: Filter) -> list[tuple[str, int]]:
-    return [("_id", 1)] if "_id" in condition else []
-
-
 def _username(document: Document) -> str:
     return codec.text(document.get("username"))
-
-
-def _session_label(document: Document) -> str:
-    return session_from(document).label
 
 
 def _content(document: Document) -> str:

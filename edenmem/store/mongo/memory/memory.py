@@ -170,7 +170,7 @@ class MongoMemory:
             facts = [
                 fact for found in documents if (fact := codec.readable_fact(found)) is not None
             ]
-            facts.sort(key=_age)
+            facts.sort(key=lambda fact: (fact.formed_at, fact.id))
             for fact in facts[1:]:
                 yield Finding(
                     target_type="fact",
@@ -391,10 +391,6 @@ def _newest_first(
 
     for _, same_time in groupby(merge(*streams, key=order), key=order):
         yield from sorted(same_time, key=id_of)
-
-
-def _age(fact: Fact) -> tuple[datetime, str]:
-    return fact.formed_at, fact.id
 
 
 def agents_with_memory(db: Connection) -> list[str]:

@@ -122,16 +122,13 @@ class Statistics(Part):
         return repaired + len(wrong)
 
 
-def _of_agent(agent_id: str | None) -> Selection:
-    return Selection(agent_ids=() if agent_id is None else (agent_id,))
-
-
 def _rows_of(
     kind: RecordKind, agent_id: str | None, condition: str = "1", *bounds: int
 ) -> tuple[str, list[Any]]:
     """Return the tables and the condition by which rows of a kind are counted with their scopes."""
     source = SOURCES[kind]
-    where = source.narrow(_of_agent(agent_id)).add(condition, *bounds)
+    wanted = Selection(agent_ids=() if agent_id is None else (agent_id,))
+    where = source.narrow(wanted).add(condition, *bounds)
     return f"FROM {source.rows} JOIN scopes s USING (scope_id) WHERE {where.text}", where.values
 
 
