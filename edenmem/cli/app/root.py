@@ -83,7 +83,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_WORK, "cold", "cold", "idle sessions, by cron", True),
         Entry(_WORK, "embed", "embed", "vectors of facts", True),
         Entry(_WORK, "index", "index", "create, list, drop", True),
-        Entry(_WORK, "eval", "eval", "measure search quality"),
+        Entry(_WORK, "search", "eval", "measure search quality"),
         Entry(_DATA, "import_", "import", "backups, chats, notes"),
         Entry(_DATA, "export", "export", "write memory to a file"),
         Entry(_DATA, "export", "backup", "a dated, verified file"),

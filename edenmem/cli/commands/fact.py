@@ -164,7 +164,7 @@ def merge(
 
     \b
     edenmem fact merge 65a1f0 65b2c4 --dry-run
-    edenmem fact merge 65a1f0 65b2c4 --content "Lena drinks green tea every morning."
+    edenmem fact merge 65a1f0 65b2c4 --content "Lena drinks tea every morning."
     """
     run = invocation(ctx)
     facts = [run.resolver.fact_id(ref) for ref in refs]
