@@ -507,9 +507,7 @@ sys.exit(f"loaded {sorted(loaded)}" if loaded else 0)
 """
 
 
-def test_properties_of_the_service_need_neither_models_nor_a_store(
-    tmp_path: Path,
-) -> None:
+def test_properties_of_the_service_need_neither_models_nor_a_store(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _EVERY_PART, f"sqlite:///{path}"],

@@ -9,12 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-    Change,
-    ChangeSet,
-)
+from edenmem.models.changes import AddFact, AddReflection, Change, ChangeSet
 from edenmem.models.host import Session, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, Reflection

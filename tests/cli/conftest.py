@@ -27,11 +27,7 @@ import pytest
 
 from edenmem.__main__ import main
 from edenmem.cli.app.root import run
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-    WritePolicy,
-)
+from edenmem.models.changes import AddFact, AddReflection, WritePolicy
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from tests.support.builders import (

@@ -17,12 +17,7 @@ from edenmem.cli.app.options import parse_when
 from edenmem.cli.commands.search import print_stages
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.output import Output, OutputFormat
-from edenmem.cli.terminal.tables import (
-    Column,
-    markdown_table,
-    plain_table,
-    unique_beginnings,
-)
+from edenmem.cli.terminal.tables import Column, markdown_table, plain_table, unique_beginnings
 from edenmem.engine.reports import ScopeStatus
 from edenmem.errors import UsageError
 from edenmem.models.ids import new_id

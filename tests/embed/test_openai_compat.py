@@ -21,14 +21,7 @@ from edenmem.errors import (
     ProviderTimeout,
 )
 from edenmem.settings.schema import EmbeddingSettings
-from tests.support.fake_openai import (
-    KEY,
-    FakeOpenAI,
-    Reply,
-    embeddings,
-    failing,
-    fake_vector,
-)
+from tests.support.fake_openai import KEY, FakeOpenAI, Reply, embeddings, failing, fake_vector
 
 
 @pytest.fixture

@@ -47,12 +47,7 @@ def test_days_sum_their_models(days: list[UsageOnDay]) -> None:
 
 
 def _statistics(cast: Cast, agent_id: str | None = None) -> MemoryStatistics:
-    return gather(
-        cast.store,
-        since=NOW - timedelta(weeks=4),
-        now=NOW,
-        agent_id=agent_id,
-    )
+    return gather(cast.store, since=NOW - timedelta(weeks=4), now=NOW, agent_id=agent_id)
 
 
 def test_an_empty_memory_has_statistics(cast: Cast) -> None:

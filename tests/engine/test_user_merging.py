@@ -63,13 +63,7 @@ def told(store: Store) -> Cast:
     """Store memory of two agents for two accounts of Anna."""
     cast = make_cast(store)
     add_fact(store, cast.anna_scope, SAME, source_message_ids=("a" * 24,))
-    add_fact(
-        store,
-        cast.discord_scope,
-        SAME,
-        source_message_ids=("b" * 24,),
-        private=True,
-    )
+    add_fact(store, cast.discord_scope, SAME, source_message_ids=("b" * 24,), private=True)
     add_fact(
         store,
         cast.discord_scope,

@@ -24,12 +24,7 @@ from edenmem.models.changes import AddFact, AddReflection, Change
 from edenmem.models.host import Session
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.settings.schema import (
-    ContextSettings,
-    FormationSettings,
-    SearchSettings,
-    Settings,
-)
+from edenmem.settings.schema import ContextSettings, FormationSettings, SearchSettings, Settings
 from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 from tests.isolation.raw import Document, Raw

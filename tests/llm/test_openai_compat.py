@@ -31,14 +31,7 @@ from edenmem.errors import (
 from edenmem.llm.openai_compat import OUTPUT_TOKENS, OpenAILLM
 from edenmem.llm.protocol import LLMRequest
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings
-from tests.support.fake_openai import (
-    KEY,
-    REASONING_MODEL,
-    FakeOpenAI,
-    Reply,
-    completion,
-    failing,
-)
+from tests.support.fake_openai import KEY, REASONING_MODEL, FakeOpenAI, Reply, completion, failing
 
 pytestmark = pytest.mark.slow
 
@@ -142,9 +135,7 @@ async def test_text_that_no_wire_carries_is_cleaned_first(server: FakeOpenAI) ->
 # -- answers that do not validate ----------------------------------------------------------------
 
 
-async def test_an_invalid_answer_is_asked_for_once_more_with_the_reason(
-    server: FakeOpenAI,
-) -> None:
+async def test_an_invalid_answer_is_asked_for_once_more_with_the_reason(server: FakeOpenAI) -> None:
     server.script.append(completion('{"city": 7, "people": null}'))
     async with connected(server) as llm:
         answer = await llm.ask(request())
@@ -197,9 +188,7 @@ async def test_an_endpoint_without_schemas_is_asked_for_plain_json_from_then_on(
     assert '"city"' in server.requests[1]["messages"][0]["content"], "the schema is in the prompt"
 
 
-async def test_a_rejection_that_is_not_about_schemas_is_said_as_it_came(
-    server: FakeOpenAI,
-) -> None:
+async def test_a_rejection_that_is_not_about_schemas_is_said_as_it_came(server: FakeOpenAI) -> None:
     async with connected(server) as llm:
         server.script.append(failing(400, "too many tokens", "context_length_exceeded"))
         with pytest.raises(ProviderError, match="too many tokens"):

@@ -8,14 +8,7 @@ import msgspec
 import pytest
 
 from edenmem.memory import Effect, State, fold, plan, plan_all
-from edenmem.models.changes import (
-    AddFact,
-    Change,
-    ChangeStatus,
-    RemoveFact,
-    ReviseFact,
-    SetPrivacy,
-)
+from edenmem.models.changes import AddFact, Change, ChangeStatus, RemoveFact, ReviseFact, SetPrivacy
 from edenmem.models.forgetting import block
 from edenmem.models.memory import Fact, FactFields
 from edenmem.models.scope import Scope

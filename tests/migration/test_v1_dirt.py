@@ -10,11 +10,7 @@ import msgspec
 import pytest
 
 from edenmem.models.memory import Consolidation
-from edenmem.models.v1 import (
-    Outcome,
-    V1Item,
-    V1Problem,
-)
+from edenmem.models.v1 import Outcome, V1Item, V1Problem
 from edenmem.models.v1 import V1ProblemKind as Kind
 from tests.support.v1_files import read_dump, write_dump
 from tests.support.v1_plans import items_of, plan_of

@@ -14,11 +14,7 @@ from edenmem.errors import AmbiguousReference, NotFoundError
 from edenmem.models.host import User
 from edenmem.models.memory import Consolidation, Policy
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.v1 import (
-    Outcome,
-    V1Item,
-    V1Options,
-)
+from edenmem.models.v1 import Outcome, V1Item, V1Options
 from edenmem.settings.schema import Settings, StoreSettings
 from edenmem.store.sqlite import SqliteStore
 from tests.support.v1_files import write_dump

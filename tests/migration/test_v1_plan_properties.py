@@ -16,14 +16,7 @@ from hypothesis import strategies as st
 from edenmem.engine.migration.conversion import split_version
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import ScopeKind
-from edenmem.models.v1 import (
-    V1_COLLECTIONS,
-    Outcome,
-    V1Item,
-    V1Memory,
-    V1Read,
-    V1UserText,
-)
+from edenmem.models.v1 import V1_COLLECTIONS, Outcome, V1Item, V1Memory, V1Read, V1UserText
 from edenmem.store.v1 import documents
 from edenmem.text import clean
 from tests.support.v1_files import Database, count, write_dump, write_ejson

@@ -121,9 +121,7 @@ async def test_a_question_in_a_url_is_in_no_span(
     assert SECRET not in search.to_json().casefold()
 
 
-async def test_calls_of_a_provider_are_spans_with_their_tokens(
-    spans: InMemorySpanExporter,
-) -> None:
+async def test_calls_of_a_provider_are_spans_with_their_tokens(spans: InMemorySpanExporter) -> None:
     class Answer(BaseModel):
         answer: str
 

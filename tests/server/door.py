@@ -20,12 +20,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.server import process
 from edenmem.server.app import create_app
-from edenmem.settings.schema import (
-    EmbeddingSettings,
-    ServerSettings,
-    Settings,
-    StoreSettings,
-)
+from edenmem.settings.schema import EmbeddingSettings, ServerSettings, Settings, StoreSettings
 from edenmem.store.protocol.store import Store
 from tests.server.upstream import FakeUpstream
 

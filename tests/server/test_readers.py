@@ -23,13 +23,7 @@ from starlette.applications import Starlette
 
 from edenmem.engine.service import MemoryService
 from edenmem.mcp.http import create_app as create_mcp_app
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-    HoldItem,
-    RemoveFact,
-    WritePolicy,
-)
+from edenmem.models.changes import AddFact, AddReflection, HoldItem, RemoveFact, WritePolicy
 from edenmem.models.ids import derived_id, utc_now
 from edenmem.models.scope import Scope
 from edenmem.models.told import Reply, Shown, make_note, pack

@@ -13,12 +13,7 @@ import httpx
 import msgspec
 
 from edenmem.engine.service import MemoryService
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-    HoldItem,
-    WritePolicy,
-)
+from edenmem.models.changes import AddFact, AddReflection, HoldItem, WritePolicy
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.models.told import Reply, Shown, make_note, pack

@@ -408,9 +408,7 @@ def test_numbers_mean_the_same_in_a_file_and_in_the_environment(
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text() | st.booleans() | st.lists(st.none())))
-def test_any_unknown_table_raises_one_error(
-    table: dict[str, object],
-) -> None:
+def test_any_unknown_table_raises_one_error(table: dict[str, object]) -> None:
     if not table:
         assert keys.flatten(table, "f") == {}
         return

@@ -419,12 +419,7 @@ def fully_formed_memory_beside_content(c: Case) -> None:
 @case
 def fully_formed_memory_shard(c: Case) -> None:
     """The name that it had until August 2025."""
-    c.shard(
-        "Walk",
-        "",
-        without=["fully_formed_memory"],
-        fully_formed_memory_shard=c.words(20),
-    )
+    c.shard("Walk", "", without=["fully_formed_memory"], fully_formed_memory_shard=c.words(20))
 
 
 @case

@@ -356,9 +356,7 @@ async def test_the_budget_ends_the_run(quiet: Quiet) -> None:
 
 
 @ON_EACH_STORE
-async def test_known_failure_12_failed_ranges_are_listed_and_retried(
-    quiet: Quiet,
-) -> None:
+async def test_known_failure_12_failed_ranges_are_listed_and_retried(quiet: Quiet) -> None:
     bad, good = quiet.add("bad", days=9), quiet.add("good")
     quiet.llm.script("facts", answers(bad=NONSENSE))
     attempts, final = [], []

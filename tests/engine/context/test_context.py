@@ -132,10 +132,7 @@ async def test_known_failure_38_an_old_fact_corrected_today_is_recent(cast: Cast
     add_fact(cast.store, cast.agent_scope, "Gate C is red.", formed_at=ago(days=8))
     add_fact(cast.store, cast.agent_scope, "Gate D is new.", formed_at=ago(days=2))
     assert "Gate A" not in (await build(cast)).xml
-    applied(
-        cast.store,
-        revision(old, "Gate B is open.", scope=cast.agent_scope, at=ago(minutes=3)),
-    )
+    applied(cast.store, revision(old, "Gate B is open.", scope=cast.agent_scope, at=ago(minutes=3)))
     xml = (await build(cast)).xml
     assert ElementTree.fromstring(xml).findtext("Facts") == (
         "\n- [agent] Gate B is open. (3m ago)\n- [agent] Gate D is new. (2d ago)\n  "

@@ -120,9 +120,7 @@ def test_the_log_shows_the_repairs_of_a_run(ward: Ward) -> None:
 
 
 @pytest.mark.slow
-def test_the_oldest_duplicate_is_kept_and_others_go_to_history(
-    on_mongo: MongoWard,
-) -> None:
+def test_the_oldest_duplicate_is_kept_and_others_go_to_history(on_mongo: MongoWard) -> None:
     (young,) = damage.a_fact_is_there_twice_since_its_key_was_dropped(on_mongo)["duplicates"]
     fix(on_mongo)
     assert on_mongo.store.memory.fact(on_mongo.ids.lives) is not None

@@ -24,10 +24,7 @@ from edenmem.engine.exchange.folders import (
     render,
 )
 from edenmem.errors import ConflictError, InputError
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-)
+from edenmem.models.changes import AddFact, AddReflection
 from edenmem.models.memory import FactFields
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter

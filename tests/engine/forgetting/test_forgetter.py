@@ -22,15 +22,7 @@ from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.support.builders import NOW, make_messages, make_session, make_user, removal, some
-from tests.support.forgetting import (
-    Town,
-    fill,
-    forget,
-    forgetter,
-    make_town,
-    plan_of,
-    subject_of,
-)
+from tests.support.forgetting import Town, fill, forget, forgetter, make_town, plan_of, subject_of
 from tests.support.llm import HOSTILE, FakeLLM
 from tests.support.memory import add_fact, add_reflection, applied, consolidate
 

@@ -56,9 +56,7 @@ def test_not_found(name: str, text: str) -> None:
     assert Names([name]).contexts(text) == ()
 
 
-def test_texts_without_the_longest_word_are_rejected_early(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_texts_without_the_longest_word_are_rejected_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of a fact mostly begins with "The user", as all others do."""
     read: list[str] = []
 

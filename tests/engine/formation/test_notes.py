@@ -9,13 +9,7 @@ import pytest
 
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.service import MemoryService
-from edenmem.errors import (
-    ConfigError,
-    NotFoundError,
-    ProviderTimeout,
-    ScopeError,
-    UsageError,
-)
+from edenmem.errors import ConfigError, NotFoundError, ProviderTimeout, ScopeError, UsageError
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings

@@ -126,9 +126,7 @@ async def test_what_fits_in_no_way_fails_with_the_setting(world: World) -> None:
         assert setting in error
 
 
-async def test_reflections_that_are_too_long_are_formed_in_parts_of_the_range(
-    world: World,
-) -> None:
+async def test_reflections_that_are_too_long_are_formed_in_parts_of_the_range(world: World) -> None:
     say_tiles(world, 8)
     world.llm.script("facts", answers(8, lambda numbers: tiles(numbers[:4])))
     world.llm.script("reflections", answers(3, thoughts))

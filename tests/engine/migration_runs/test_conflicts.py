@@ -9,12 +9,7 @@ import pytest
 
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import RunOptions
-from edenmem.models.changes import (
-    AddReflection,
-    ReviseReflection,
-    WriteConsolidation,
-    WritePolicy,
-)
+from edenmem.models.changes import AddReflection, ReviseReflection, WriteConsolidation, WritePolicy
 from edenmem.models.ids import derived_id
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import V1Item

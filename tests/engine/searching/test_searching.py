@@ -12,12 +12,7 @@ import pytest
 
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.search.searcher import Searcher
-from edenmem.errors import (
-    EmbeddingModelMismatch,
-    ProviderTimeout,
-    StoreError,
-    UsageError,
-)
+from edenmem.errors import EmbeddingModelMismatch, ProviderTimeout, StoreError, UsageError
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope

@@ -13,11 +13,7 @@ import pytest
 
 from edenmem.embed.protocol import Embedding, Role
 from edenmem.engine.embeddings.status import switch_status
-from edenmem.engine.embeddings.switch import (
-    ModelSwitcher,
-    SwitchEnder,
-    count_missing,
-)
+from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder, count_missing
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import (
     BudgetExceeded,
@@ -294,9 +290,7 @@ async def test_vectors_without_a_replacement_are_not_dropped(sqlite: Store) -> N
     assert ender(sqlite).drop_old().facts == 9
 
 
-async def test_why_not_and_diversity_use_the_configured_model(
-    sqlite: Store,
-) -> None:
+async def test_why_not_and_diversity_use_the_configured_model(sqlite: Store) -> None:
     from edenmem.engine.search.why_not import MissExplainer
 
     add_facts(sqlite, known("Miso is a cat, grey."), known("A grey cat named Miso."))

@@ -168,9 +168,7 @@ def test_an_ordinary_index_is_created_updated_and_dropped(bare: MongoStore) -> N
     assert state(bare, name).status == "ready"
 
 
-def test_without_search_commands_ordinary_indexes_work(
-    open_store: Callable[[str], Store],
-) -> None:
+def test_without_search_commands_ordinary_indexes_work(open_store: Callable[[str], Store]) -> None:
     store = open_store("secantus")
     states = {one.name: one for one in store.indexes.list_indexes(WISH)}
     assert states[FACT_KEY.name].status == "ready"

@@ -7,11 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from edenmem.models.changes import (
-    AddFact,
-    RemoveReflection,
-    ReviseReflection,
-)
+from edenmem.models.changes import AddFact, RemoveReflection, ReviseReflection
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope

@@ -272,11 +272,7 @@ def test_existing_records_are_kept(store: Store, open_store: OpenStore) -> None:
     (fact,) = [
         one for one in store.memory.facts(filter_of(scopes["user"])) if one.content == "revised"
     ]
-    applied(
-        store,
-        revision(fact, "By hand.", expected_version=2, at=LATER),
-        at=LATER,
-    )
+    applied(store, revision(fact, "By hand.", expected_version=2, at=LATER), at=LATER)
     kept = [r for _, r in records if isinstance(r, Fact) and r.id == fact.id]
     for dry_run in (True, False):
         (answer,) = store.walk.load(RecordKind.FACT, kept, dry_run=dry_run)

@@ -442,10 +442,7 @@ def test_a_whole_agent(town: Town) -> None:
 def test_only_copies_of_kept_texts_remain(town: Town) -> None:
     store = town.store
     fact = add_fact(store, town.everybody, "Zenobia opens the gate.")
-    applied(
-        store,
-        revision(fact, "The gate opens at six.", scope=town.everybody),
-    )
+    applied(store, revision(fact, "The gate opens at six.", scope=town.everybody))
     consolidate(store, town.everybody, "Ask Zenobia.", expected_version=0)
     plan = plan_of(store, user="zenobia")
     old, text = sorted(plan.mentions, key=lambda one: one.text is not None)

@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 
 from edenmem.engine.erasure.passages import walk_passages
-from edenmem.engine.erasure.reports import (
-    ForgetPlan,
-    ForgetReport,
-    MentionDecision,
-    MentionMode,
-)
+from edenmem.engine.erasure.reports import ForgetPlan, ForgetReport, MentionDecision, MentionMode
 from edenmem.engine.seals.sealer import Sealer
 from edenmem.errors import StoreError
 from edenmem.models.backup import RecordKind, StoredMessage

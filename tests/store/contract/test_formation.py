@@ -15,13 +15,7 @@ from edenmem.engine.formation.claims import step
 from edenmem.memory import formations as steps
 from edenmem.models.changes import AddFact, AddReflection, ChangeSet, ChangeStatus
 from edenmem.models.forgetting import Passage
-from edenmem.models.formation import (
-    CallUsage,
-    Decision,
-    Formation,
-    FormationStatus,
-    Trigger,
-)
+from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Trigger
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope

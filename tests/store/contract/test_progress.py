@@ -61,9 +61,7 @@ def ids(messages: list[Message]) -> list[str]:
     return [message.id for message in messages]
 
 
-def test_what_the_platform_read_does_not_wait(
-    talk: tuple[Store, Session, list[Message]],
-) -> None:
+def test_what_the_platform_read_does_not_wait(talk: tuple[Store, Session, list[Message]]) -> None:
     """Known failure 55 and FAILURES 91: proof is the sources of memory, for each agent."""
     store, session, messages = talk
     put_cursor(store, session.id, messages[-1].id)  # proves nothing
@@ -155,9 +153,7 @@ def test_messages_of_a_superseded_formation_are_pending_again(
         assert waiting(other, session, ONE) == ids(messages[8:])
 
 
-def test_superseding_resets_the_cold_runs_note(
-    talk: tuple[Store, Session, list[Message]],
-) -> None:
+def test_superseding_resets_the_cold_runs_note(talk: tuple[Store, Session, list[Message]]) -> None:
     store, session, messages = talk
     formation = form(store, session, messages)
     later = NOW + timedelta(days=1)

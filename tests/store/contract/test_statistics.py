@@ -58,10 +58,7 @@ def test_kinds_of_scopes_are_counted(store: Store) -> None:
     absorbed, _ = (add_reflection(store, ANNAS, content=text) for text in ("One.", "Two."))
     add_reflection(store, Scope.session(EVE, new_id()))
     add_reflection(store, ADAMS)
-    applied(
-        store,
-        writing(ANNAS, "One.", at=TUESDAY, absorbed_ids=(absorbed.id,)),
-    )
+    applied(store, writing(ANNAS, "One.", at=TUESDAY, absorbed_ids=(absorbed.id,)))
     counts = {count.kind: count for count in store.statistics.counts(agent_id=EVE).kinds}
     assert list(counts) == list(ScopeKind)
     assert counts[ScopeKind.USER] == KindCount(

@@ -8,13 +8,7 @@ from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
 from edenmem.models.ids import new_id
 from edenmem.models.statistics import sum_by_model
 from edenmem.store.protocol.store import Store
-from tests.support.builders import (
-    NOW,
-    ago,
-    make_formation,
-    make_messages,
-    make_session,
-)
+from tests.support.builders import NOW, ago, make_formation, make_messages, make_session
 from tests.support.formations import Steps
 
 AGENT = new_id()

@@ -10,13 +10,7 @@ from bson import ObjectId
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from edenmem.errors import ConflictError, FactKeyConflict, StoreError
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-    AddUser,
-    ChangeStatus,
-    ReviseFact,
-)
+from edenmem.models.changes import AddFact, AddReflection, AddUser, ChangeStatus, ReviseFact
 from edenmem.models.formation import FormationStatus
 from edenmem.models.ids import new_id
 from edenmem.models.indexes import IndexState, IndexWish

@@ -218,13 +218,7 @@ def watched(open_mongo: OpenMongo) -> tuple[MongoStore, Watcher]:
 
 def _use_migrations(store: Store) -> None:
     run_id = new_id()
-    run = MigrationRun(
-        id=run_id,
-        source="a folder",
-        actor=ACTOR,
-        started_at=NOW,
-        updated_at=NOW,
-    )
+    run = MigrationRun(id=run_id, source="a folder", actor=ACTOR, started_at=NOW, updated_at=NOW)
     store.migrations.schema()
     store.migrations.migrate_down(
         store.migrations.schema()[-1].number

@@ -583,9 +583,7 @@ def test_toggles_touch_two_fields(mongo: MongoStore, database: Any) -> None:
 # -- indexes -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_added_without_its_unique_index(
-    open_mongo: OpenMongo,
-) -> None:
+def test_nothing_is_added_without_its_unique_index(open_mongo: OpenMongo) -> None:
     """On an unprepared database, every worker would get every claim."""
     store = open_mongo()
     session = make_session()
@@ -617,10 +615,7 @@ def test_duplicates_that_prevent_a_key_can_be_removed(open_mongo: OpenMongo) -> 
     with pytest.raises(StoreError, match="fact_dedup_idx"):
         store.database.initialize()
     one, _ = facts_of(store, Scope.agent(str(agent)))
-    applied(
-        store,
-        removal(one, at=LATER),
-    )
+    applied(store, removal(one, at=LATER))
     store.database.initialize()
     assert len(facts_of(store, one.home)) == 1
 

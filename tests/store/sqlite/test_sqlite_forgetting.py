@@ -49,10 +49,7 @@ def test_the_bytes_are_gone(store: SqliteStore, tmp_path: Path) -> None:
         many.append(fact)
         said.append(text)
     revised = many[0]
-    applied(
-        store,
-        revision(revised, "A quinceshrub instead.", scope=town.her()),
-    )
+    applied(store, revision(revised, "A quinceshrub instead.", scope=town.her()))
     said.append("A quinceshrub instead.")
     kept = add_fact(
         store, town.his(), "Bruno mends nets.", embedding=random_unit(99, 64), embedding_model="m"
@@ -96,10 +93,7 @@ def test_the_bytes_of_a_single_fact_are_gone(
         embedding=random_unit(9, 64),
         embedding_model="m",
     )
-    applied(
-        store,
-        removal(tombstone, scope=town.his()),
-    )
+    applied(store, removal(tombstone, scope=town.his()))
     if messages:  # else the text stays where it was said
         for message in leak.sources:
             store.host.put_message(msgspec.structs.replace(message, content=SECRET))

@@ -114,10 +114,7 @@ def test_every_fact_ends_with_one_vector_of_its_text(
                 apply(store, change)
             case "remove" if fact is not None:
                 version = fact.version
-                apply(
-                    store,
-                    removal(fact, scope=SCOPE, expected_version=version),
-                )
+                apply(store, removal(fact, scope=SCOPE, expected_version=version))
             case "fill":
                 fill(store)
             case "commit":

@@ -220,10 +220,7 @@ def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[s
     for number, fact in enumerate(facts):
         if number % 2:
             content = f"{number} 東京 \u0e01\u0e33 é"
-            applied(
-                store,
-                revision(fact, content, scope=SCOPE),
-            )
+            applied(store, revision(fact, content, scope=SCOPE))
     for fact in list(store.memory.facts(FactFilter(scopes=(SCOPE,)))):
         removal = RemoveFact(
             scope=SCOPE,
@@ -340,9 +337,6 @@ def test_a_text_that_another_process_changed_is_read_again(
     assert search(opened, "kiln", *scopes) == ["A kiln."]
     other = SqliteStore(tmp_path / "memory.db")
     content = "One kiln."
-    applied(
-        other,
-        revision(plain, content, scope=OTHER),
-    )
+    applied(other, revision(plain, content, scope=OTHER))
     other.database.close()
     assert search(opened, "kiln", *scopes) == [content, "A kiln."]
