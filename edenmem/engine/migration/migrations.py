@@ -137,7 +137,8 @@ class Migrations:
         The outcome is not recorded for an unfinished or partly reverted run.
         """
         found = verify(self._store, plan, run, progress=progress)
-        kept = self._store.migrations.migration_run(run.id)
+        runs = self._store.migrations.migration_runs()
+        kept = next((each for each in runs if each.id == run.id), None)
         is_done = kept is not None and kept.state is RunState.DONE
         if kept is not None and is_done and not self._runtime.settings.store.read_only:
             kept = msgspec.structs.replace(kept, verification=found.check(self._runtime.clock()))

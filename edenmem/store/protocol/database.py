@@ -134,9 +134,6 @@ class Migrations(Protocol):
     def put_migration_run(self, run: MigrationRun) -> None:
         """Store a migration run, overwriting an earlier state of it."""
 
-    def migration_run(self, run_id: str) -> MigrationRun | None:
-        """Return the migration run with this ID."""
-
     def migration_runs(self) -> list[MigrationRun]:
         """Return all migration runs, latest first."""
 

@@ -55,7 +55,9 @@ def roll_back(runtime: Runtime, run_id: str, **options: Any) -> Reverted:
         for step in steps
         if step.outcome is UndoOutcome.REFUSED
     ]
-    run = runtime.store.migrations.migration_run(run_id)
+    run = next(
+        (each for each in runtime.store.migrations.migration_runs() if each.id == run_id), None
+    )
     assert run is not None
     return Reverted(run, dict(removed), kept)
 

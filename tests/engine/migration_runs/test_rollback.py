@@ -241,7 +241,9 @@ def test_a_killed_rollback_resumes(
             patch.setattr(store.changes, "apply", dying)
             with pytest.raises(Killed):
                 take_back(store, run.id, clock)
-        cut_off = store.migrations.migration_run(run.id)
+        cut_off = next(
+            (each for each in store.migrations.migration_runs() if each.id == run.id), None
+        )
         assert cut_off is not None
         assert cut_off.state is RunState.PARTLY
         (found,) = doctor_migrations(context)  # FAILURES 126: doctor did not name it
@@ -312,7 +314,7 @@ def undo_all(store: Store, run_id: str, clock: FixedClock, **options: Any) -> li
 
 
 def run_of(store: Store, run_id: str) -> MigrationRun:
-    found = store.migrations.migration_run(run_id)
+    found = next((each for each in store.migrations.migration_runs() if each.id == run_id), None)
     assert found is not None
     return found
 

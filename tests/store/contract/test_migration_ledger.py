@@ -69,9 +69,8 @@ def test_the_last_state_of_a_run_is_stored(store: Store) -> None:
         problems=[RunProblem(source="memory_user/1", reason="\x1b[31mno text")],
         finished_at=NOW,
     )
-    assert store.migrations.migration_run(run.id) is None
     store.migrations.put_migration_run(run)
-    assert store.migrations.migration_run(run.id) == run
+    assert store.migrations.migration_runs() == [run]
     done = msgspec.structs.replace(run, state=RunState.DONE, counts={"migrated": 9, "bad": 1})
     store.migrations.put_migration_run(done)
     later = make_run(started_at=NOW + timedelta(hours=1))

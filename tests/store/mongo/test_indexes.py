@@ -226,7 +226,6 @@ def _use_migrations(store: Store) -> None:
     store.migrations.migrate_up()
     store.migrations.take_migration_lease(run_id, now=NOW, until=LATER)
     store.migrations.put_migration_run(run)
-    store.migrations.migration_run(run_id)
     store.migrations.migration_runs()
     store.memory.reflections_by_ids([run_id])
     store.migrations.end_migration_lease(run_id)

@@ -112,10 +112,6 @@ class MongoMigrations:
         document = msgspec.to_builtins(run, builtin_types=(datetime,))
         self._db.ledger.update_one({"_id": f"run/{run.id}"}, {"$set": document}, upsert=True)
 
-    def migration_run(self, run_id: str) -> MigrationRun | None:
-        found = self._db.ledger.find_one({"_id": f"run/{run_id}"})
-        return None if found is None else msgspec.convert(found, MigrationRun)
-
     def migration_runs(self) -> list[MigrationRun]:
         found = self._db.ledger.find(documents_of("run"))
         runs = (msgspec.convert(document, MigrationRun) for document in found)

@@ -284,10 +284,6 @@ class Migrations(Part):
             (run.id, to_ms(run.started_at), msgspec.json.encode(run).decode()),
         )
 
-    def migration_run(self, run_id: str) -> MigrationRun | None:
-        row = self._fetch_one("SELECT document FROM migration_runs WHERE id = ?", (run_id,))
-        return _run_from(row[0]) if row else None
-
     def migration_runs(self) -> list[MigrationRun]:
         rows = self._fetch("SELECT document FROM migration_runs ORDER BY started_at DESC, id DESC")
         return [_run_from(document) for (document,) in rows]
