@@ -21,7 +21,7 @@ from edenmem.acceptance.rules import find_user_named, object_to
 from edenmem.engine.formation.formation_input import FormationInput, NewItem
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
-from edenmem.engine.runtime.concurrency import demand_loop, in_thread
+from edenmem.engine.runtime.concurrency import in_loop, in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import (
@@ -221,9 +221,8 @@ class Deduplicator:
     async def _embed(self, asker: Asker, texts: Sequence[str]) -> list[bytes | None]:
         if self._embedder is None or not texts:
             return [None] * len(texts)
-        await demand_loop()
         try:
-            answer = await self._embedder.embed(texts, role="passage")
+            answer = await in_loop(self._embedder.embed, texts, role="passage")
         except ProviderError as error:
             asker.spent.extend(error.usage)
             raise

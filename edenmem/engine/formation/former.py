@@ -27,7 +27,12 @@ from edenmem.engine.formation.pipeline import Outcome, Pipeline
 from edenmem.engine.formation.recheck import apply_recorded, recheck
 from edenmem.engine.formation.sharing import Backlogs
 from edenmem.engine.reports import FormationReport
-from edenmem.engine.runtime.concurrency import demand_loop, in_thread, run_in_turns
+from edenmem.engine.runtime.concurrency import (
+    demand_loop,
+    in_loop,
+    in_thread,
+    run_in_turns,
+)
 from edenmem.engine.runtime.llm_session import Asker, ping
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
@@ -578,15 +583,18 @@ class Former:
     async def _is_up(self, attempt: Attempt, asker: Asker) -> bool:
         """Return whether the step's models answer a short question, so the range is the cause."""
         llm, names = require_llm(self._llm), self._settings.llm
-        await demand_loop()
-        try:
+
+        async def ask() -> None:
             async with asyncio.timeout(PING_SECONDS):
                 if attempt.formation.next_step:
                     asker.spent.extend(await ping(llm, names.slow_model))
-                    return True
+                    return
                 asker.spent.extend(await ping(llm, names.fast_model))
                 if self._embedder is not None:
                     asker.spent.extend((await self._embedder.embed(["ping"], role="passage")).usage)
+
+        try:
+            await in_loop(ask)
         except (TimeoutError, ProviderError):
             return False
         return True

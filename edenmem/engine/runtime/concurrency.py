@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
@@ -121,9 +121,22 @@ def _delegate(main: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
 
 
 async def demand_loop() -> None:
-    """Run the rest of the coroutine in an event loop."""
+    """Run the coroutine in an event loop from here on, or up to the next turn in a thread."""
     if not _has_loop():
         await _suspend()
+
+
+async def in_loop(fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a provider's coroutine function, which may need the event loop at any time.
+
+    All of it runs in the loop, also what follows a store call of its own.
+    """
+    await demand_loop()
+    driven = _driven.set(None)
+    try:
+        return await fn(*args, **kwargs)
+    finally:
+        _driven.reset(driven)
 
 
 @types.coroutine

@@ -37,7 +37,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from pydantic import BaseModel
 
-from edenmem.engine.runtime.concurrency import demand_loop
+from edenmem.engine.runtime.concurrency import in_loop
 from edenmem.errors import ProviderError
 from edenmem.llm.protocol import LLM, AnswerT, LLMRequest
 from edenmem.models.formation import CallUsage
@@ -130,9 +130,8 @@ class Asker:
             timeout=self._timeout,
         )
         spent: Sequence[CallUsage] = request.spent  # for a cancelled request
-        await demand_loop()
         try:
-            reply = await self._llm.ask(request)
+            reply = await in_loop(self._llm.ask, request)
             spent = reply.usage
         except ProviderError as error:
             spent = error.usage

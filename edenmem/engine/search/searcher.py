@@ -20,7 +20,7 @@ import msgspec
 from edenmem.embed.protocol import Embedder, QueryShelf
 from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
 from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
-from edenmem.engine.runtime.concurrency import demand_loop, in_thread, run_in_turns
+from edenmem.engine.runtime.concurrency import in_loop, in_thread, run_in_turns
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.search.request import (
     choose_recipe,
@@ -377,9 +377,8 @@ class QueryVectors:
             vectors |= await in_thread(self._shelf.get, model, unknown)
             unknown = [text for text in unknown if text not in vectors]
         if unknown:
-            await demand_loop()
             try:
-                made = (await self._embedder.embed(unknown, role="query")).vectors
+                made = (await in_loop(self._embedder.embed, unknown, role="query")).vectors
             except ProviderError as error:
                 error.add_hint("--recipe text searches by words alone")
                 raise

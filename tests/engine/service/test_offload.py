@@ -14,6 +14,7 @@ from edenmem.engine.runtime import concurrency as offload
 from edenmem.engine.runtime.concurrency import (
     demand_loop,
     gather_or_cancel,
+    in_loop,
     in_thread,
     run,
     run_in_turns,
@@ -208,6 +209,18 @@ async def test_a_coroutine_takes_turns_in_a_thread_and_in_the_loop() -> None:
     assert len(before) == len(again) == 1
     assert here() not in before | again
     assert name == "anna"
+
+
+async def test_a_provider_stays_in_the_loop_after_a_store_call() -> None:
+    async def provide(text: str) -> str:
+        await in_thread(lambda: None)
+        asyncio.get_running_loop()
+        return text
+
+    async def main() -> str:
+        return await in_thread(str) + await in_loop(provide, "answer")
+
+    assert await run_in_turns(main()) == "answer"
 
 
 async def test_an_error_in_any_turn_is_raised_where_the_coroutine_waits() -> None:
