@@ -64,8 +64,6 @@ def test_a_missing_file(empty_cli: Cli) -> None:
         "forget --user nobody",
         "forget --user lena --agent nobody",
         "forget --agent nobody",
-        "fact merge --agent nobody",
-        "fact merge --agent nobody --llm",
         "fact edit ffff0000 --content x",
         "delete ffff0000",
         "restore nobody/agent --version 1",
