@@ -291,7 +291,7 @@ def _unfinished(place: SqlitePlace) -> None:
     assert "unfinished" in check.out
     (found,) = place.cli.json("migrate", "status", run)
     assert (found["state"], found["verification"]) == ("interrupted", None)
-    migrate(place, place.folder / "dump", Options()).ok()
+    assert "nothing to do" not in migrate(place, place.folder / "dump", Options()).ok().err
     (found,) = place.cli.json("migrate", "status", run)
     assert (found["state"], found["verification"]["outcome"]) == ("done", "verified")
 

@@ -102,6 +102,8 @@ def find_same(
     Raises:
         StoreError: a database cannot be used.
     """
+    if resumable(store, source.location, options):
+        return None
     runs, own, fingerprint = store.migrations.migration_runs(), options.to_ledger(), ""
     for run in runs:
         check = run.verification

@@ -227,7 +227,8 @@ class _Check:
         now, entries, own = state.now, state.entries, state.item.memory
         if any(contradicts(entry, self._run_ids) for entry in entries):
             return "its log entry contradicts itself", own
-        if isinstance(now, Memory) and not self._is_found(now):
+        is_blank = isinstance(now, Consolidation) and not text_of(now)  # readers find none
+        if isinstance(now, Memory) and not (is_blank or self._stage.has("found", *key_of(now))):
             return "queries do not find it: a field has the wrong type", own
         without = _BUT_SWITCH if own is None else _NOTHING
         if state.written:
@@ -248,11 +249,6 @@ class _Check:
         if self._explains(entries, now) if entries else self._is_platforms(now, own):
             return "", None
         return _NO_REASON, own if digest_of(now) == digest_of(own) else None
-
-    def _is_found(self, now: Memory) -> bool:
-        """Return whether queries of readers find a document; a blank text is none."""
-        is_blank = isinstance(now, Consolidation) and not text_of(now)
-        return is_blank or self._stage.has("found", *key_of(now))
 
     def _is_platforms(self, now: Memory, own: Memory) -> bool:
         """Return whether the platform, which keeps no log, may have written a document."""
