@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
@@ -411,7 +411,7 @@ class ItemBuilder:
 
     def _stranger(self, user_id: str) -> str:
         """Return a note if the host has users, but not this one."""
-        account = self.stage.account(user_id)
+        account = next(iter(self.stage.accounts("one", user_id)), None)
         if not self._has_users or (account is not None and account.known and not account.is_agent):
             return ""
         if account is None or account.is_agent:
@@ -577,11 +577,11 @@ def _read_corrected_at(memory: V1Memory) -> datetime | None:
 def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
     """Yield reflections by scope: absorbed ones if requested, then pending ones in order."""
     stage, agent_id = builder.stage, builder.agent_id
-    pending = dict(stage.pending_scopes(agent_id))
+    pending = set(stage.column("pending_scopes", agent_id))
     absorbed = (
         set(stage.column("absorbed_scopes", agent_id)) if builder.options.provenance else set[str]()
     )
-    for key in sorted(pending.keys() | absorbed):
+    for key in sorted(pending | absorbed):
         scope = builder.scope(key)
         if key in absorbed:
             at = stage.text_written_at(agent_id, key)
@@ -597,8 +597,7 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
                     absorbed_at=max(at, created) if at is not None else created,
                 )
         # v2 reads a buffer oldest first; memories of the same time keep the order of their list.
-        lists = [stage.pending(lister, key) for lister in pending.get(key, ())]
-        buffer = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[1]).created_at)
+        buffer = sorted(stage.pending(agent_id, key), key=lambda row: _memory(row[1]).created_at)
         kind = "directive" if scope.user_id else "suggestion"
         for _, moment in groupby(buffer, key=lambda row: _memory(row[1]).created_at):
             for place, (times, staged) in enumerate(moment):

@@ -234,7 +234,7 @@ def _find_agent(
     folded = name.casefold()
     if is_id(folded):
         return folded
-    accounts = list(stage.agent_accounts())
+    accounts = stage.accounts("agents")
     matches: tuple[Callable[[V1Account], bool], ...] = (
         lambda each: each.username == name and bool(each.known),
         lambda each: each.username.casefold() == folded,
@@ -270,7 +270,7 @@ def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[
 
 def find_person(stage: SqliteV1Stage, person_id: str, *, is_agent: bool) -> V1Account:
     """Return an agent or user by ID, also if the source does not know it."""
-    account = stage.account(person_id)
+    account = next(iter(stage.accounts("one", person_id)), None)
     if account is None or account.is_agent is not is_agent:
         known = False if stage.has("accounts", is_agent) else None
         return V1Account(id=person_id, is_agent=is_agent, known=known)
@@ -306,7 +306,7 @@ class StagedPlan:
         stage = self.stage
         unused = self.options.provenance or self.options.episodes == "keep"
         for user_id in stage.user_ids(self.about.agents, unused=unused):
-            accounts = stage.accounts_of(user_id)
+            accounts = stage.accounts("of_user", user_id)
             if all(account.id != user_id for account in accounts):
                 known = find_person(stage, user_id, is_agent=False).known
                 yield V1Account(id=user_id, known=known)

@@ -43,7 +43,7 @@ def test_accounts_of_the_source_go_before_people_known_elsewhere(stage: SqliteV1
         "e" * 24,
         "f",
     ]
-    assert [each.id for each in stage.accounts_of("b" * 24)] == [one]
+    assert [each.id for each in stage.accounts("of_user", "b" * 24)] == [one]
 
 
 def _memories(count: int, content: str) -> Iterator[V1Read]:

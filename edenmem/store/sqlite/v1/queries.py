@@ -193,12 +193,19 @@ _COLUMNS = {
     # Scopes of an agent whose texts have absorbed memories.
     "absorbed_scopes": "SELECT DISTINCT scope FROM leftovers WHERE agent = ?"
     " AND cause = 'absorbed' ORDER BY 1",
+    "pending_scopes": "SELECT DISTINCT scope FROM uses WHERE agent = ? AND role = 'pending'",
     # Pending reflections of a scope without a target.
     "strays": _STRAYS.format("?"),
     # Keys of a type that several stored documents have.
     "repeated": "SELECT key FROM found WHERE type = ? GROUP BY key HAVING count(*) > 1",
     # Scopes in which an agent has a target with this text.
     "places": "SELECT DISTINCT scope FROM targets WHERE text = ? AND agent = ?",
+}
+_ACCOUNTS = {
+    # A user or agent.
+    "one": "id = ?1 OR memory_id = ?1 ORDER BY id <> ?1 LIMIT 1",
+    "of_user": "memory_id = ? AND NOT is_agent ORDER BY id",
+    "agents": "is_agent ORDER BY id",
 }
 #: Documents of an agent, or of an agent and scope.
 _DOCUMENTS = {
@@ -249,27 +256,10 @@ class V1Queries:
                 counted[collection] += count
         return counted
 
-    def account(self, account_id: str) -> V1Account | None:
-        """Return a user or agent."""
-        row = self._db.execute(
-            "SELECT account FROM accounts WHERE id = ?1 OR memory_id = ?1"
-            " ORDER BY id <> ?1 LIMIT 1",
-            (account_id,),
-        ).fetchone()
-        return _ACCOUNT.decode(row[0]) if row else None
-
-    def accounts_of(self, person_id: str) -> list[V1Account]:
-        """Return the accounts of one user."""
-        rows = self._db.execute(
-            "SELECT account FROM accounts WHERE memory_id = ? AND NOT is_agent ORDER BY id",
-            (person_id,),
-        )
-        return [_ACCOUNT.decode(row[0]) for row in rows]
-
-    def agent_accounts(self) -> Iterator[V1Account]:
-        """Return the accounts of agents, by ID."""
-        for row in self._db.execute("SELECT account FROM accounts WHERE is_agent ORDER BY id"):
-            yield _ACCOUNT.decode(row[0])
+    def accounts(self, which: str, *values: str) -> list[V1Account]:
+        """Return accounts of `_ACCOUNTS`."""
+        query = f"SELECT account FROM accounts WHERE {_ACCOUNTS[which]}"
+        return [_ACCOUNT.decode(row[0]) for row in self._db.execute(query, values)]
 
     def damage(self, collections: Collection[str]) -> list[V1Damage]:
         """Return repeated IDs, and missing collections."""
@@ -329,24 +319,13 @@ class V1Queries:
             agent_id,
         )
 
-    def pending_scopes(self, agent_id: str) -> list[tuple[str, list[int]]]:
-        """Return scopes with the documents of their lists."""
-        scopes: dict[str, list[int]] = {}
-        for scope, lister in self._db.execute(
-            "SELECT DISTINCT scope, lister FROM uses WHERE agent = ? AND role = 'pending'"
-            " ORDER BY scope, lister",
-            (agent_id,),
-        ):
-            scopes.setdefault(scope, []).append(lister)
-        return list(scopes.items())
-
-    def pending(self, lister: int, scope: str) -> Iterator[tuple[int, V1StagedDocument]]:
-        """Yield what a document's list adds to a scope's buffer: number of times listed, memory."""
+    def pending(self, agent_id: str, scope: str) -> Iterator[tuple[int, V1StagedDocument]]:
+        """Yield what lists add to a scope's buffer, in order: number of times listed, memory."""
         for (times,), staged in self._rows(
             "u.times",
             "JOIN uses u ON u.memory = d.number"
-            " WHERE u.lister = ? AND u.role = 'pending' AND u.scope = ? ORDER BY u.place",
-            lister,
+            " WHERE u.agent = ? AND u.role = 'pending' AND u.scope = ? ORDER BY u.lister, u.place",
+            agent_id,
             scope,
         ):
             yield times, staged

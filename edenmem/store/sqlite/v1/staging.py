@@ -146,7 +146,6 @@ CREATE TABLE uses AS
 DROP TABLE judged;
 CREATE INDEX uses_by_memory ON uses (memory, role);
 CREATE INDEX uses_in_order ON uses (agent, role, scope, text, at, id);
-CREATE INDEX uses_of_list ON uses (lister, role, scope, place);
 """
 
 #: Memories without an item of another kind, with the scope of the text that absorbed them.
