@@ -17,6 +17,7 @@ from edenmem.acceptance.texts import (
     find_numbers,
     fold,
     is_unspaced,
+    lower,
     named_words,
     numbers_in,
     numbers_spelled,
@@ -30,7 +31,7 @@ from edenmem.text import word_count
 
 #: How many messages before and after a cited one support names and numbers.
 NEIGHBORS = 2
-# These are for texts in lower case.
+# These are for texts in `lower` case.
 _RELATIVE = pattern("doubts.relative", re.NOFLAG)
 _DENIAL = pattern("doubts.denial", re.NOFLAG)
 #: Denials that a statement rarely leaves out, unlike "no spiders" or "rather than".
@@ -115,7 +116,7 @@ def additions(
     source.folded += f"{fold(evidence.background)} "
     if invented := source.find_invention(content):
         return invented
-    if _DENIAL.search(content.lower()) and not _DENIAL.search(source.text.lower()):
+    if _DENIAL.search(lower(content)) and not _DENIAL.search(lower(source.text)):
         return "adds a denial"
     return None
 
@@ -244,25 +245,25 @@ def _possible_days(times: Iterable[datetime]) -> frozenset[str]:
 
 
 def _other_denial(item: Item) -> str | None:
-    content = without_quotes(item.content).lower()
+    content = lower(without_quotes(item.content))
     if _STRONG_DENIAL.search(content):
-        if any(_DENIAL.search(text.lower()) for text in item.passages):
+        if any(_DENIAL.search(lower(text)) for text in item.passages):
             return None
         return "denies something that its sources do not deny"
-    if _STRONG_DENIAL.search(item.candidate.quote.lower()) and not _DENIAL.search(content):
+    if _STRONG_DENIAL.search(lower(item.candidate.quote)) and not _DENIAL.search(content):
         return "leaves out a denial of the quote"
     return None
 
 
 def _lost_hedge(item: Item) -> str | None:
-    match = _HEDGE.search(item.candidate.quote.lower())
-    if match is None or _HEDGE.search(item.content.lower()):
+    match = _HEDGE.search(lower(item.candidate.quote))
+    if match is None or _HEDGE.search(lower(item.content)):
         return None
     return f"leaves out '{match.group()}' of the quote"
 
 
 def _relative_date(item: Item) -> str | None:
-    if match := _RELATIVE.search(without_quotes(item.content).lower()):
+    if match := _RELATIVE.search(lower(without_quotes(item.content))):
         return f"says '{match.group()}'; give the date instead"
     return None
 

@@ -12,6 +12,7 @@ from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.texts import (
     fold,
     is_unspaced,
+    lower,
     named_words,
     pattern,
     runs_of_three,
@@ -81,7 +82,7 @@ def find_junk(text: str) -> str | None:
         return "is a greeting"
     if _GREETED.match(text) and not _QUOTED_SPEECH.search(text):
         return "is a greeting"
-    if _STOCK.search(without_quotes(text).lower()):
+    if _STOCK.search(lower(without_quotes(text))):
         return "is a stock phrase of an agent"
     if _DATA.match(text) or _ROUTINE.match(text):
         return "is routine output of a tool"

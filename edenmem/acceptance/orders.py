@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from edenmem.acceptance.texts import fold, pattern, text_of, without_quotes, words_of
+from edenmem.acceptance.texts import fold, lower, pattern, text_of, without_quotes, words_of
 
 _SYSTEM = pattern("orders.system")
 _MEMORY = pattern("orders.memory", re.NOFLAG)
@@ -48,7 +48,7 @@ def find_order(text: str, agents: Iterable[str], people: Iterable[str]) -> str |
         spoken = _BULLET.sub("", sentence)
         spoken = address.sub("", spoken, count=1) if address.match(spoken) else spoken
         for part in _ASIDE.split(spoken):
-            if _MEMORY.search(part.lower()) and not _is_attributed(part):
+            if _MEMORY.search(lower(part)) and not _is_attributed(part):
                 return "is an order about instructions or memory"
         if _is_attributed(spoken):
             continue

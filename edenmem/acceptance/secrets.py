@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from edenmem.acceptance.texts import pattern, word_set
+from edenmem.acceptance.texts import lower, pattern, word_set
 
 #: Keys and tokens, in the published forms of their issuers.
 _KEY = pattern("secrets.key")
@@ -86,10 +86,8 @@ def find_secret(text: str) -> str | None:
 def named_values(text: str) -> Iterator[str]:
     """Yield the values that a text calls a password, a code or the like, in lower case."""
     text = _visible(text)
-    lower = text.lower()
-    if len(lower) != len(text):  # a letter that has no single lower one, such as "İ"
-        lower = text
-    for name in _NAME.finditer(lower):
+    lowered = lower(text)
+    for name in _NAME.finditer(lowered):
         before = _CLAUSE_END.split(text[max(name.start() - _NEAR, 0) : name.start()])[-1]
         if _THING.match(text, name.end()) or _PUBLIC.search(before + name.group()):
             continue
@@ -106,7 +104,7 @@ def named_values(text: str) -> Iterator[str]:
             yield quoted["value"].casefold()
         elif _is_phrase(value) and _WORDY.search(name.group()):  # the codes of locks are digits
             yield value.rstrip(".!? ").casefold()
-    for login in _LOGIN.finditer(lower):
+    for login in _LOGIN.finditer(lowered):
         if looks_like_code(login["value"].rstrip(".!?")):
             yield login["value"].rstrip(".!?").casefold()
 

@@ -41,6 +41,11 @@ def fold(text: str) -> str:
     return unmark(text).casefold()
 
 
+def lower(text: str) -> str:
+    """Return a text in lower case, of the same length: "İ" has two signs otherwise."""
+    return text.replace("İ", "i").lower()
+
+
 def unmark(text: str) -> str:
     """Return the words of ``text`` without accents, between single spaces."""
     return _unmark(text) if len(text) <= _KEPT_CHARACTERS else _unmark.__wrapped__(text)
@@ -201,7 +206,7 @@ def text_of(name: str) -> str:
 def pattern(name: str, flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
     """Return an entry as a pattern, by default one that ignores case.
 
-    For texts in lower case (``re.NOFLAG``) a search takes half the time.
+    For texts in `lower` case (``re.NOFLAG``) a search takes half the time.
     """
     return re.compile(text_of(name), flags)
 

@@ -304,6 +304,9 @@ def test_a_correction_adds_nothing() -> None:
 # -- secrets ---------------------------------------------------------------------------------------
 
 SECRETS = [
+    "Kod do 4711",
+    "İzmir Password: hunter22",
+    "Zugangsdaten: anna / Sommer#99 (İlker)",
     "Anna's bank card number is 4929 1180 7731 0046.",
     "Anna's CI token is ghx_9fKq22LmZp0.",
     "Anna's key is sk-" + "a1B2c3D4" * 4 + ".",

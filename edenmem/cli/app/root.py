@@ -72,7 +72,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_LISTS, "fact", "fact", "list, add, merge", True),
         Entry(_LISTS, "texts", "reflection", "list, add", True),
         Entry(_LISTS, "texts", "consolidation", "list, diff, edit texts", True),
-        Entry(_LISTS, "scope", "scope", "list, show, set, pause", True),
+        Entry(_LISTS, "scope", "scope", "list, policy, pause", True),
         Entry(_LISTS, "accounts", "agent", "list, add, set", True),
         Entry(_LISTS, "accounts", "user", "list, add, merge", True),
         Entry(_LISTS, "accounts", "session", "list", True),

@@ -231,7 +231,7 @@ class Editor:
             UsageError: there are fewer than two facts, or several scopes.
         """
         found = (self._fact(fact_id, None) for fact_id in dict.fromkeys(fact_ids))
-        facts = sorted(found, key=lambda fact: (fact.formed_at, fact.id))
+        facts = sorted(found, key=lambda fact: (fact.recent_at, fact.id))
         if len(facts) < 2 or len({fact.home for fact in facts}) != 1:
             raise UsageError("a merge needs two or more facts of one scope")
         text = facts[-1].content if content is None else self._fact_text(content, allow_long)

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from edenmem.engine.formation.transcript import measure_length
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import in_thread, in_thread_to_the_end
 from edenmem.memory import formations as steps
 from edenmem.models.formation import UNFINISHED, CallUsage, Formation, FormationStatus, Trigger
 from edenmem.models.host import Message
@@ -202,7 +202,7 @@ class Claims:
         self, formation: Formation, *, error: str | None = None, usage: Sequence[CallUsage] = ()
     ) -> None:
         """Release the range for an immediate retry, without counting an attempt."""
-        await in_thread(
+        await in_thread_to_the_end(
             lambda: self.step(formation, steps.release, error=error, count=False, usage=usage)
         )
 

@@ -299,10 +299,24 @@ async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
     if _has_loop():
         import asyncio
 
-        if _driven.get() is not asyncio.current_task():
+        driven = _driven.get()
+        if driven is None or driven is not asyncio.current_task():
             return await _call_in("call", functools.partial(fn, *args, **kwargs))
         await _suspend(_TO_THREAD)
     return fn(*args, **kwargs)
+
+
+async def in_thread_to_the_end(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a call that cleans up in a thread, also if it is still queued at a cancellation."""
+    await demand_loop()
+    import asyncio
+
+    call = asyncio.create_task(in_thread(fn, *args, **kwargs))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await _wait_until_done(call)
+        raise
 
 
 async def _call_in(kind: _Kind, fn: Callable[[], T]) -> T:

@@ -16,6 +16,7 @@ from edenmem.engine.runtime.concurrency import (
     gather_or_cancel,
     in_loop,
     in_thread,
+    in_thread_to_the_end,
     run,
     run_in_turns,
 )
@@ -188,6 +189,21 @@ def test_the_first_failure_of_work_without_a_loop_closes_the_rest(with_loop: boo
 
     with pytest.raises(ZeroDivisionError):  # a coroutine that is never awaited warns
         run(main())
+
+
+async def test_a_call_that_cleans_up_runs_even_if_it_is_cancelled_in_the_queue() -> None:
+    go_on, seen = threading.Event(), list[str]()
+    others = [asyncio.create_task(in_thread(go_on.wait, 60)) for _ in range(offload.THREADS)]
+    await asyncio.sleep(0)
+    task = asyncio.create_task(in_thread_to_the_end(seen.append, "given back"))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        task.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["given back"]
+    await asyncio.gather(*others)
 
 
 async def test_a_coroutine_takes_turns_in_a_thread_and_in_the_loop() -> None:

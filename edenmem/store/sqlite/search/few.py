@@ -59,7 +59,10 @@ class NearestOfFew:
         scores = {}
         for number, vector in self._vectors.items():
             numbers = as_numbers(vector)
-            cosine = sum(map(mul, asked, numbers)) / length / math.hypot(*numbers)
+            lengths = length * math.hypot(*numbers)
+            cosine = sum(map(mul, asked, numbers)) / lengths if lengths else math.nan
+            if math.isnan(cosine):
+                continue  # without a direction, or damaged
             scores[number] = round((1 + max(-1.0, min(cosine, 1.0))) / 2, SCORE_DECIMALS)
         return scores
 
