@@ -34,15 +34,15 @@ GOOD = (
 
 def test_a_table_for_a_person(inside: Inside, tmp_path: Path) -> None:
     result = inside("eval", write(tmp_path, *GOOD)).ok()
-    header, figures = (line.split() for line in result.out.splitlines())
-    assert header == ["recipe", "recall@10", "MRR@10", "nDCG@10", "queries", "silent"]
-    assert figures == ["text", "1.000", "1.000", "1.000", "2", "1", "of", "1"]
+    header, figures, *_ = (line.split() for line in result.out.splitlines())
+    assert header == ["recipe", "kind", "recall@10", "MRR@10", "nDCG@10", "queries", "silent"]
+    assert figures == ["text", "all", "1.000", "1.000", "1.000", "2", "1", "of", "1"]
     assert "no embedding model" in result.err
     assert "2 answerable queries, 1 unanswerable" in result.err
 
 
 def test_data_for_a_program(inside: Inside, tmp_path: Path) -> None:
-    (data,) = inside.json("eval", write(tmp_path, *GOOD), "--recipe", "text", "--top-k", "3")
+    data, *_ = inside.json("eval", write(tmp_path, *GOOD), "--recipe", "text", "--top-k", "3")
     assert data == {
         "recipe": "text",
         "kind": "",
@@ -58,14 +58,14 @@ def test_data_for_a_program(inside: Inside, tmp_path: Path) -> None:
 
 def test_kinds_are_told_apart(inside: Inside, tmp_path: Path) -> None:
     file = write(tmp_path, *GOOD)
-    data = inside.json("eval", file, "--by-kind")
+    data = inside.json("eval", file)
     assert [(one["kind"], one["queries"], one["ndcg"]) for one in data] == [
         ("", 2, 1.0),
         ("exact", 1, 1.0),
         ("time", 1, 1.0),
         ("nothing", 0, None),
     ]
-    table = inside("eval", file, "--by-kind").ok().out
+    table = inside("eval", file).ok().out
     assert "nan" not in table
     assert [line.split()[1] for line in table.splitlines()[1:]] == [
         "all",
@@ -129,6 +129,6 @@ def test_what_cannot_be_done_is_refused(inside: Inside, tmp_path: Path) -> None:
 def test_hostile_queries_are_harmless(shared_cli: Cli, tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07\u202e[red]never stored[/red]"
     file = write(tmp_path, row(evil, evil, kind=evil), row("walk", WALK, kind=evil))
-    result = shared_cli.on_terminal("eval", file, "--by-kind")
+    result = shared_cli.on_terminal("eval", file)
     assert result.code == 1
     assert not controls(result.out)

@@ -469,14 +469,12 @@ def eval(
         int | None,
         typer.Option("--top-k", "-k", min=1, max=100, metavar="N", help="The k in recall@k."),
     ] = None,
-    by_kind: Annotated[
-        bool, typer.Option("--by-kind", help="Also measure each 'kind' of query.")
-    ] = False,
 ) -> None:
     """Measure search recipes on labeled queries.
 
     Each line holds a query, its options as in 'edenmem search', and the relevant facts by ID or
-    exact text, or an empty list if nothing answers the query. No accesses are counted.
+    exact text, or an empty list if nothing answers the query. If lines name a kind, each kind is
+    measured too. No accesses are counted.
 
     \b
     {"query": "when does the walk start", "agent": "mira", "user": "lena",
@@ -498,7 +496,7 @@ def eval(
         evaluation = run.serve(
             lambda service: service.evaluation.evaluate(queries, recipes=names, top_k=top_k)
         )
-        _print_evaluation(run, evaluation, by_kind=by_kind)
+        _print_evaluation(run, evaluation)
     answered = len(queries) - labeled.unanswerable
     parts = [f"{answered} answerable {'query' if answered == 1 else 'queries'}"]
     if labeled.unanswerable:
@@ -509,13 +507,13 @@ def eval(
     end_if(labeled.unknown)
 
 
-def _print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:
-    """Print the scores of each recipe."""
+def _print_evaluation(run: Invocation, evaluation: Evaluation) -> None:
+    """Print the scores of each recipe, over all queries and by kind."""
     run.out.notes(evaluation.notices)
-    scores = evaluation.scores if by_kind else evaluation.overall()
+    has_kinds = any(score.kind for score in evaluation.scores)
     columns: list[Column[RecipeScore]] = [
         Column("recipe", lambda score: score.recipe),
-        Column("kind", lambda score: (score.kind or "all") if by_kind else None),
+        Column("kind", lambda score: (score.kind or "all") if has_kinds else None),
         Column(f"recall@{evaluation.top_k}", lambda score: _figure(score.recall), "number"),
         Column("MRR@10", lambda score: _figure(score.mrr), "number"),
         Column("nDCG@10", lambda score: _figure(score.ndcg), "number"),
@@ -527,7 +525,7 @@ def _print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool)
         ),
     ]
     run.out.listing(
-        scores, columns, data=lambda score: to_data(score) | {"top_k": evaluation.top_k}
+        evaluation.scores, columns, data=lambda score: to_data(score) | {"top_k": evaluation.top_k}
     )
 
 
