@@ -260,6 +260,15 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     """Base of the exponential backoff: the first wait is twice this long, each next one doubles."""
 
 
+class ReviewSettings(_Section, frozen=True, kw_only=True):
+    """Items in doubt that were not reviewed. Cold runs apply this."""
+
+    days: NotNegative = 0
+    """Days after which an item in doubt no longer waits for review (0 = it waits)."""
+    then: Literal["drop", "accept"] = "drop"
+    """What happens to it: `drop`, or `accept` as unconfirmed. Items for everybody are dropped."""
+
+
 class ConsolidationSettings(_Section, frozen=True, kw_only=True):
     """Consolidation of texts."""
 
@@ -496,6 +505,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     llm: LLMSettings = LLMSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     formation: FormationSettings = FormationSettings()
+    review: ReviewSettings = ReviewSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
     context: ContextSettings = ContextSettings()
     search: SearchSettings = SearchSettings()

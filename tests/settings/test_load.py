@@ -356,6 +356,7 @@ _SPECIAL: dict[str, Any] = {
     "formation.former": "platform",
     "formation.verify": "all",
     "formation.doubtful": "drop",
+    "review.then": "accept",
     **{f"scopes.{kind}.review": "everything" for kind in ScopeKind},
     "context.recall": "llm",
     "search.recipe": "rrf+mmr",

@@ -351,6 +351,13 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
             ),
         ),
         ("notes expired", report.notes_removed or None),
+        (
+            "not reviewed",
+            counts(
+                (report.review_accepted, "stored as unconfirmed"),
+                (report.review_dropped, "dropped"),
+            ),
+        ),
         ("not due", report.not_due or None),
         ("left to platform", messages(report.left_to_platform)),
         ("taken", counts((report.taken, "by other workers"))),

@@ -86,9 +86,10 @@ class ColdReport(msgspec.Struct, kw_only=True):
     sessions whose messages stay pending, without a failed attempt. ``left_out`` has counts per
     rule, in a dry run of all sessions. ``left_to_platform`` counts messages that the platform may
     read, ``unread`` formed messages that the platform's cursor had passed unread, ``read_twice``
-    messages that the platform read during their formation, ``advanced`` the cursors that were put
-    back and moved forward again. ``former`` is set in a database shared with the platform.
-    ``duration`` is in seconds.
+    messages that the platform read during their formation, ``review_accepted`` and
+    ``review_dropped`` count held items that were not reviewed in time, ``advanced`` the cursors
+    that were put back and moved forward again. ``former`` is set in a database shared with the
+    platform. ``duration`` is in seconds.
     """
 
     started_at: datetime
@@ -118,6 +119,8 @@ class ColdReport(msgspec.Struct, kw_only=True):
     forgotten: int = 0
     forgotten_left: int = 0
     notes_removed: int = 0
+    review_accepted: int = 0
+    review_dropped: int = 0
     left_out: tuple[LeftOut, ...] = ()
     timed_out: tuple[str, ...] = ()
     given_back: tuple[str, ...] = ()

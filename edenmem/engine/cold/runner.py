@@ -28,6 +28,7 @@ from edenmem.engine.cold.report import (
     failures_of,
 )
 from edenmem.engine.edits.checks import expire
+from edenmem.engine.edits.reviewer import settle_overdue
 from edenmem.engine.erasure.sweep import RECENT, Sweep
 from edenmem.engine.formation.sharing import COLD_QUERY
 from edenmem.engine.reports import ConsolidationReport, FormationReport
@@ -288,7 +289,7 @@ class _Run:
                 self.report.count("advanced", moved)
 
     async def _clean_up(self) -> None:
-        """Remove what expired or came back."""
+        """Remove what expired or came back, and settle items that were not reviewed in time."""
         only = self._options.agent_id
         agents = None if only is None else (only,)
         try:
@@ -299,8 +300,13 @@ class _Run:
             # Without notes, those of this moment go too.
             age = timedelta(days=self._runtime.settings.told.days or -1)
             self.report.notes_removed = await in_thread(self._store.told.prune, self._clock() - age)
+            counts = await settle_overdue(self._runtime, only)
+            self.report.review_accepted = counts["accept"]
+            self.report.review_dropped = counts["reject"]
         except StoreError as error:
             self._ending.end("database", error.message, error.hint)
+        except ProviderError as error:
+            self.report.stop("provider", error.message, error.hint)
 
     def _count_others(self) -> None:
         """Count the sessions not assessed, and failed formations, for a dry run. Blocks."""

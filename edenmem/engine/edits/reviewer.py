@@ -7,6 +7,8 @@ none of which are made and undone. Functions that are not async block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import msgspec
@@ -15,6 +17,7 @@ from edenmem.engine.edits import checks
 from edenmem.engine.edits.editor import Editor, warn
 from edenmem.engine.edits.vectors import TextVectors, with_vectors
 from edenmem.engine.reports import EditReport, FixedConflict
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import fact_buffer_max_of, word_limit_of
 from edenmem.engine.scopes.references import MIN_PREFIX, ReferenceKind
@@ -43,6 +46,7 @@ from edenmem.models.memory import (
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import batched
+from edenmem.text import many
 
 T = TypeVar("T")
 
@@ -264,6 +268,37 @@ class Reviewer(Editor):
         report = delete(item.id, expected_version=item.version, reason=why, dry_run=dry_run)
         return msgspec.structs.replace(report, action="reject")
 
+    def overdue(self, agent_id: str | None = None) -> list[ReviewItem]:
+        """Return the held items in doubt that waited too long, oldest first; see `settle`."""
+        if not (days := self._settings.review.days):
+            return []
+        before = self._clock() - timedelta(days=days)
+        found = self._store.memory.held(None, agent_id=agent_id)
+        return [ReviewItem.of(each) for each in found if each.reasons and each.held_at < before][
+            ::-1
+        ]
+
+    def settle(self, item: ReviewItem) -> EditReport:
+        """Drop an item in doubt that was not reviewed, or make it memory as unconfirmed.
+
+        Items for everybody are dropped, and so are those that memory no longer takes.
+        """
+        settings, home = self._settings.review, item.home
+        why = f"not reviewed within {many(settings.days, 'day')}"
+        try:
+            if settings.then == "drop" or home.kind in (ScopeKind.AGENT, ScopeKind.SHARD):
+                return self._decide(item, [], why)
+            self._check_source(item)
+            policy = self._store.memory.policies([home]).get(home)
+            changes: list[Change] = []
+            if item.kind == "reflection":
+                changes = [self._reflect(item, item.content, policy, why, item.reasons)]
+            elif self._find_known(item, item.content) is None:
+                changes = self._record(item, item.content, None, policy, why, item.reasons)
+            return self._decide(item, changes, why, automatic=True)
+        except ConflictError as error:
+            return self._decide(item, [], f"{why}: {error.message}")
+
     # -- changes -------------------------------------------------------------------------------
 
     def _check_source(self, item: ReviewItem) -> None:
@@ -316,13 +351,14 @@ class Reviewer(Editor):
         target: Fact | None,
         policy: Policy | None,
         why: str,
+        doubt: str = "",
     ) -> list[Change]:
         """Return the changes that add a fact, or give its text to an existing one."""
         vector, model = None, None
         if target is None or text != target.content:
             vector, model, _ = self._vectors.of(text)
         fact = Fact(
-            **self._origin(item, text),
+            **self._origin(item, text, doubt),
             hash=content_hash(text),
             quote=item.quote,
             embedding=vector,
@@ -345,7 +381,7 @@ class Reviewer(Editor):
                 embedding_model=model,
                 source_message_ids=item.source_message_ids,
                 quote=item.quote,
-                unconfirmed="",
+                unconfirmed=doubt,
                 times=None if is_edited else times,
                 # Said again without a time of expiry.
                 fields=None if target.id == item.id else target.fields.until(None),
@@ -353,7 +389,9 @@ class Reviewer(Editor):
             )
         ]
 
-    def _reflect(self, item: ReviewItem, text: str, policy: Policy | None, why: str) -> Change:
+    def _reflect(
+        self, item: ReviewItem, text: str, policy: Policy | None, why: str, doubt: str = ""
+    ) -> Change:
         if item.state == "unconfirmed":
             return ReviseReflection(
                 scope=item.home,
@@ -361,14 +399,14 @@ class Reviewer(Editor):
                 expected_version=item.version,
                 content=text,
                 at=self._clock(),
-                unconfirmed="",
+                unconfirmed=doubt,
                 reason=why,
             )
-        reflection = Reflection(**self._origin(item, text))
+        reflection = Reflection(**self._origin(item, text, doubt))
         limit = word_limit_of(self._store, self._settings, item.home, policy)
         return AddReflection(reflection=reflection, word_limit=limit, reason=why)
 
-    def _origin(self, item: ReviewItem, text: str) -> dict[str, Any]:
+    def _origin(self, item: ReviewItem, text: str, doubt: str) -> dict[str, Any]:
         """Return the fields of a new fact or reflection; until now the item was no memory."""
         return {
             "id": new_id(),
@@ -378,6 +416,7 @@ class Reviewer(Editor):
             "said_at": item.said_at or item.held_at,
             "source_message_ids": item.source_message_ids,
             "private": item.private,
+            "unconfirmed": doubt,
             "formation_id": item.formation_id,
         }
 
@@ -387,6 +426,8 @@ class Reviewer(Editor):
         changes: Sequence[Change],
         why: str,
         dry_run: bool = False,
+        *,
+        automatic: bool = False,
     ) -> EditReport:
         """Make the changes, and remove a held item with them; without changes, reject it."""
         if item.state == "held":
@@ -397,6 +438,7 @@ class Reviewer(Editor):
             actor=self._actor,
             at=self._clock(),
             changes=tuple(changes),
+            automatic=automatic,
             whole=True,
         )
         effects = list(preview(made, self._store.changes.load_state))
@@ -432,3 +474,16 @@ async def make_review(runtime: Runtime, work: Callable[[Reviewer], T]) -> T:
         ProviderError: embedding failed; nothing was written.
     """
     return await with_vectors(runtime, lambda vectors: work(Reviewer(runtime, vectors)))
+
+
+async def settle_overdue(runtime: Runtime, agent_id: str | None = None) -> dict[str, int]:
+    """Settle the items in doubt that were not reviewed in time; return the counts by action.
+
+    Raises:
+        ProviderError: embedding failed; the other items wait.
+    """
+    runtime, counts = runtime.for_run(), {"accept": 0, "reject": 0}
+    for item in await in_thread(Reviewer(runtime).overdue, agent_id):
+        report = await make_review(runtime, partial(Reviewer.settle, item=item))
+        counts[report.action] += 1
+    return counts

@@ -7,12 +7,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from edenmem.models.changes import AddReflection
+from edenmem.models.changes import AddReflection, HoldItem
 from edenmem.models.formation import FormationStatus
 from edenmem.models.host import Session
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import FormationSettings
+from edenmem.settings.schema import FormationSettings, ReviewSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.cold.conftest import ADAM, ANNA, EVE, ON_EACH_STORE, Quiet, make_quiet
@@ -21,6 +21,7 @@ from tests.support.builders import (
     ago,
     change_set,
     make_formation,
+    make_held,
     make_message,
     make_reflection,
 )
@@ -237,3 +238,18 @@ async def test_a_session_without_agents_is_not_a_failure(quiet: Quiet) -> None:
     assert (report.considered, report.formed, report.failed) == (1, 0, ())
     assert (await quiet.run()).considered == 0
     assert quiet.formations(FormationStatus.FAILED) == []
+
+
+async def test_a_run_settles_what_nobody_reviewed(quiet: Quiet) -> None:
+    item = make_held(Scope.user(EVE.id, ANNA.id), held_at=ago(days=31))
+    quiet.store.changes.apply(change_set(HoldItem(held=item)))
+    review = ReviewSettings(days=30, then="accept")
+    settings = msgspec.structs.replace(quiet.settings, review=review)
+    tried = await quiet.run(settings=settings, dry_run=True)
+    assert (tried.review_accepted, quiet.store.memory.count_held().number) == (0, 1)
+    report = await quiet.run(settings=settings)
+    assert (report.review_accepted, report.review_dropped) == (1, 0)
+    [fact] = facts_of(quiet.store, Scope.user(EVE.id, ANNA.id))
+    assert (fact.content, fact.unconfirmed) == (item.content, item.reasons)
+    (entry,) = quiet.store.log.audit(target_id=fact.id)
+    assert entry.reason == "not reviewed within 30 days"

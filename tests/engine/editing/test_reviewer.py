@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from edenmem.engine.edits.reviewer import Reviewer, make_review
+from edenmem.engine.edits.reviewer import Reviewer, make_review, settle_overdue
 from edenmem.engine.history.undo import Undoer, UndoOutcome
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
@@ -17,9 +17,11 @@ from edenmem.models.changes import HoldItem, RemoveHeld
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, Held, Reflection
 from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import ReviewSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast, make_cast
-from tests.support.builders import FixedClock, ago, make_held, some
+from tests.support.builders import NOW, FixedClock, ago, make_held, some
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact, add_reflection, applied, facts_of, set_policy
 from tests.support.runtime import make_runtime
@@ -249,3 +251,48 @@ async def test_of_two_reviewers_the_first_decides(
     with pytest.raises(EdenmemError):
         await desk.accept(item.id)
     assert (desk.facts(), desk.held()) == ([], [])
+
+
+# -- what nobody reviews ---------------------------------------------------------------------------
+
+
+def after(desk: Desk, **fields: Any) -> Runtime:
+    settings = msgspec.structs.replace(Settings(), review=ReviewSettings(**fields))
+    return msgspec.structs.replace(desk.runtime, settings=settings)
+
+
+async def test_items_wait_for_ever_by_default(desk: Desk) -> None:
+    desk.hold(held_at=ago(days=999))
+    assert await settle_overdue(desk.runtime) == {"accept": 0, "reject": 0}
+    assert desk.held() == [TEXT]
+
+
+async def test_overdue_doubts_are_dropped_and_said_so(desk: Desk) -> None:
+    desk.hold(held_at=ago(days=31))
+    desk.hold("Anna rows.", held_at=ago(days=29))
+    desk.hold("Anna sails.", held_at=ago(days=31), reasons="")  # proposed, not in doubt
+    assert await settle_overdue(after(desk, days=30)) == {"accept": 0, "reject": 1}
+    assert set(desk.held()) == {"Anna rows.", "Anna sails."}
+    (entry,) = desk.store.log.audit(actions=["remove_held"])
+    assert entry.reason == "not reviewed within 30 days"
+
+
+async def test_overdue_doubts_are_kept_as_unconfirmed_but_not_for_everybody(desk: Desk) -> None:
+    cast, old = desk.cast, ago(days=31)
+    gone = cast.add_session(cast.anna, deleted=True)
+    desk.hold(held_at=old)
+    desk.hold("She moved.", held_at=old, kind="reflection")
+    desk.hold("Anna has moved.", cast.agent_scope, held_at=old)
+    desk.hold("Anna is gone.", held_at=old, session_id=gone.id)
+    add_fact(desk.store, cast.anna_scope, "Anna is here.")
+    desk.hold("Anna is here.", held_at=old)
+    counts = await settle_overdue(after(desk, days=30, then="accept"))
+    assert (counts["accept"], desk.held()) == (2, [])
+    assert {(each.content, each.unconfirmed) for each in desk.facts()} == {
+        (TEXT, "not in the messages"),
+        ("Anna is here.", ""),
+    }
+    (thought,) = desk.store.memory.pending(cast.anna_scope)
+    assert (thought.content, thought.unconfirmed) == ("She moved.", "not in the messages")
+    assert list(desk.store.memory.facts(FactFilter(scopes=(cast.agent_scope,)))) == []
+    assert desk.clock.now == NOW
