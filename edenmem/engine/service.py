@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from edenmem.engine.context.builder import ContextBuilder
     from edenmem.engine.context.recall import RecallMode
     from edenmem.engine.context.told import ToldReader
+    from edenmem.engine.edits.near_duplicates import FactMerger
     from edenmem.engine.edits.reviewer import Reviewed, Reviewer
     from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.formation.former import Former
@@ -1116,6 +1117,13 @@ class MemoryService:
     async def reject_item(self, item_id: str, **options: Unpack[RejectOptions]) -> EditReport:
         """Remove a held item, or delete a stored one; see `Reviewer.reject`."""
         return await self.edit(lambda reviewer: reviewer.reject(item_id, **options))
+
+    @cached_property
+    def duplicates(self) -> FactMerger:
+        """Find and merge near-duplicate facts."""
+        from edenmem.engine.edits.near_duplicates import FactMerger
+
+        return FactMerger(self._runtime)
 
     @cached_property
     def undo(self) -> parts.Undo:

@@ -1,13 +1,21 @@
-"""Facts of one scope are merged without losing one."""
+"""Near-duplicates: found within one scope, and merged without losing a fact."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from edenmem.engine.edits.near_duplicates import (
+    FactGroup,
+    FactMerger,
+    find_groups,
+    merge_by_hand,
+)
 from edenmem.engine.history.undo import Undoer
-from edenmem.errors import ProviderTimeout, UsageError
+from edenmem.errors import ConflictError, ProviderTimeout
 from edenmem.models.changes import AddFact, SetPrivacy
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
@@ -15,11 +23,13 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
-from tests.support.builders import NOW, change_set, make_actor, make_fact
+from tests.support.builders import NOW, make_actor, make_fact, some
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import applied
 from tests.support.runtime import make_runtime
 
+FLOOR = 0.9
 TEA = "Lena drinks green tea in the morning"
 TEA_TOO = "Lena drinks green tea in the morning hours"
 OTHER = "The walk begins at the old ferry hall"
@@ -38,17 +48,92 @@ def put(store: Store, embedder: FakeEmbedder, scope: Scope, *texts: str) -> list
         )
         for day, text in enumerate(texts)
     ]
-    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    applied(store, *(AddFact(fact=fact) for fact in facts))
     return facts
+
+
+def groups(
+    store: Store, scope: Scope, model: str | None = "fake-embedder", floor: float = FLOOR
+) -> list[FactGroup]:
+    return list(find_groups(store, scope, model=model, floor=floor))
 
 
 def contents(store: Store, scope: Scope) -> list[str]:
     return sorted(fact.content for fact in store.memory.facts(FactFilter(scopes=(scope,))))
 
 
-async def merge(cast: Cast, embedder: FakeEmbedder, text: str, *facts: Fact) -> None:
-    editor = AwaitedEditor(make_runtime(cast.store, embedder=embedder, clock=lambda: NOW))
-    await editor.merge_facts([fact.id for fact in facts], text)
+def merger(cast: Cast, embedder: FakeEmbedder | None) -> FactMerger:
+    return FactMerger(
+        make_runtime(
+            cast.store,
+            embedder=embedder,
+            actor=make_actor("fact merge"),
+            clock=lambda: NOW,
+        )
+    )
+
+
+class TestFinding:
+    def test_facts_that_are_near_form_a_group_oldest_first(
+        self, cast: Cast, embedder: FakeEmbedder
+    ) -> None:
+        old, _, new = put(cast.store, embedder, cast.anna_scope, TEA, OTHER, TEA_TOO)
+        (group,) = groups(cast.store, cast.anna_scope)
+        assert [fact.id for fact in group.facts] == [old.id, new.id]
+        assert group.scores[0] == 1.0
+        assert FLOOR <= group.scores[1] < 1.0
+
+    def test_facts_with_the_same_words_need_no_vector(
+        self, cast: Cast, embedder: FakeEmbedder
+    ) -> None:
+        put(cast.store, embedder, cast.anna_scope, TEA, f"  {TEA.upper()}! ", OTHER)
+        (group,) = groups(cast.store, cast.anna_scope, model=None)
+        assert group.scores == (1.0, 1.0)
+
+    def test_scopes_are_never_compared(self, cast: Cast, embedder: FakeEmbedder) -> None:
+        for scope in (cast.anna_scope, cast.bruno_scope, cast.agent_scope):
+            put(cast.store, embedder, scope, TEA)
+        found = merger(cast, embedder).groups(cast.eve.id, floor=0.5)
+        assert list(found) == []
+
+    def test_more_facts_than_a_batch(
+        self, cast: Cast, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("edenmem.engine.edits.near_duplicates.BATCH", 2)
+        put(cast.store, embedder, cast.anna_scope, TEA, OTHER, "One. Two.", "Three, four!", TEA_TOO)
+        (group,) = groups(cast.store, cast.anna_scope)
+        assert [fact.content for fact in group.facts] == [TEA, TEA_TOO]
+
+    def test_a_chain_of_small_differences_is_not_a_group(
+        self, cast: Cast, embedder: FakeEmbedder
+    ) -> None:
+        """Neighbors in the chain are near, but the first and last are not."""
+        words = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"]
+        chain = [" ".join(words[start : start + 8]) for start in range(0, 9, 2)]
+        put(cast.store, embedder, cast.anna_scope, *chain)
+        for group in groups(cast.store, cast.anna_scope, floor=0.85):
+            assert len(group.facts) == 2
+
+    @given(
+        st.lists(
+            st.lists(
+                st.sampled_from(["red", "green", "blue", "tea", "boat"]), min_size=1, max_size=4
+            ),
+            max_size=12,
+        )
+    )
+    def test_each_fact_is_in_one_group_at_most_and_near_its_oldest(
+        self, cast: Cast, embedder: FakeEmbedder, texts: list[list[str]]
+    ) -> None:
+        scope = Scope.user(cast.eve.id, new_id())
+        put(cast.store, embedder, scope, *dict.fromkeys(map(" ".join, texts)))
+        found = groups(cast.store, scope)
+        ids = [fact.id for group in found for fact in group.facts]
+        assert len(ids) == len(set(ids))
+        for group in found:
+            assert len(group.facts) >= 2
+            assert min(group.scores) >= FLOOR
+            assert group.facts[0].formed_at == min(fact.formed_at for fact in group.facts)
 
 
 class TestMerging:
@@ -57,10 +142,9 @@ class TestMerging:
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         text = "Lena drinks green tea every morning."
-        await merge(cast, embedder, text, new, old)
-        assert contents(cast.store, cast.anna_scope) == [text]
-        kept = cast.store.memory.fact(old.id, with_vector=True)
-        assert kept is not None
+        report = await merger(cast, embedder).merge(merge_by_hand([new, old], text))
+        assert (report.removed, report.stayed) == ((new.id,), ())
+        kept = some(cast.store.memory.fact(old.id, with_vector=True))
         assert (kept.content, kept.version, kept.previous_content) == (text, 2, TEA)
         assert kept.embedding == embedder.vector(text)  # Known failure 19
         assert set(kept.source_message_ids) >= {*old.source_message_ids, *new.source_message_ids}
@@ -73,10 +157,9 @@ class TestMerging:
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
-        await merge(cast, embedder, TEA_TOO, old, new)
+        await merger(cast, embedder).merge(merge_by_hand([old, new], TEA_TOO))
         assert contents(cast.store, cast.anna_scope) == [TEA_TOO]
-        kept = cast.store.memory.fact(new.id)
-        assert kept is not None
+        kept = some(cast.store.memory.fact(new.id))
         sources = {*old.source_message_ids, *new.source_message_ids}
         assert set(kept.source_message_ids) == sources > {*new.source_message_ids}
 
@@ -90,8 +173,9 @@ class TestMerging:
             make_fact(cast.anna_scope, text, related_users=(user,))
             for text, user in ((TEA, lena), (TEA_TOO, tomas))
         ]
-        cast.store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
-        await merge(cast, embedder, kept_text, *facts)
+        applied(cast.store, *(AddFact(fact=fact) for fact in facts))
+        own = merger(cast, embedder)
+        await own.merge(merge_by_hand(facts, kept_text))
         (merged,) = cast.store.memory.facts(FactFilter(scopes=(cast.anna_scope,)))
         assert set(merged.related_users) == {lena, tomas}
         assert merged.content == kept_text
@@ -112,39 +196,53 @@ class TestMerging:
         """Known failure 51: deleting comes before adding, and adding fails."""
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         embedder.failures.append(ProviderTimeout("no answer"))
+        merge = merge_by_hand([old, new], "Lena drinks green tea every morning.")
         with pytest.raises(ProviderTimeout):
-            await merge(cast, embedder, "Lena drinks green tea every morning.", old, new)
+            await merger(cast, embedder).merge(merge)
         assert contents(cast.store, cast.anna_scope) == sorted([TEA, TEA_TOO])
+
+    async def test_a_fact_that_was_edited_meanwhile_stays(
+        self, cast: Cast, embedder: FakeEmbedder
+    ) -> None:
+        old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
+        own = merger(cast, embedder)
+        editor = AwaitedEditor(make_runtime(cast.store, embedder=embedder))
+        await editor.edit_fact(new.id, "Lena drinks coffee now.", expected_version=1)
+        report = await own.merge(merge_by_hand([old, new], TEA))
+        assert report.removed == ()
+        assert report.stayed[0][0] == new.id
+        assert contents(cast.store, cast.anna_scope) == sorted([TEA, "Lena drinks coffee now."])
+        await editor.edit_fact(old.id, "Lena drinks cocoa.", expected_version=2)
+        with pytest.raises(ConflictError):
+            await own.merge(merge_by_hand([old, new], TEA_TOO + "."))
+        assert contents(cast.store, cast.anna_scope) == [
+            "Lena drinks cocoa.",
+            "Lena drinks coffee now.",
+        ]
 
     async def test_a_merge_with_a_private_fact_is_private(
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
-        cast.store.changes.apply(
-            change_set(
-                SetPrivacy(
-                    scope=cast.anna_scope,
-                    target_type="fact",
-                    target_id=new.id,
-                    private=True,
-                    at=NOW,
-                )
-            )
+        applied(
+            cast.store,
+            SetPrivacy(
+                scope=cast.anna_scope,
+                target_type="fact",
+                target_id=new.id,
+                private=True,
+                at=NOW,
+            ),
         )
-        await merge(cast, embedder, TEA, old, new)
+        await merger(cast, embedder).merge(merge_by_hand([old, _of(cast.store, new)], TEA))
         assert _of(cast.store, old).private
 
-    async def test_facts_of_two_scopes_are_never_merged(
-        self, cast: Cast, embedder: FakeEmbedder
-    ) -> None:
+    def test_facts_of_two_scopes_are_never_merged(self, cast: Cast, embedder: FakeEmbedder) -> None:
         (anna,) = put(cast.store, embedder, cast.anna_scope, TEA)
         (bruno,) = put(cast.store, embedder, cast.bruno_scope, TEA)
-        for facts in ([anna, bruno], [anna, anna]):
-            with pytest.raises(UsageError, match="one scope"):
-                await merge(cast, embedder, TEA, *facts)
+        with pytest.raises(ValueError, match="one scope"):
+            merge_by_hand([anna, bruno], TEA)
 
 
 def _of(store: Store, fact: Fact) -> Fact:
-    found = store.memory.fact(fact.id)
-    assert found is not None
-    return found
+    return some(store.memory.fact(fact.id))

@@ -146,9 +146,7 @@ def facts(day: Day) -> None:
     day(f"fact add {LENA} --scope user --content 'Lena keeps six hives on the roof.'")
     day(f"delete {fact} --yes")
     day(f"fact add {LENA} --scope user --content 'Lena keeps six hives on the roof.'")
-    one, other, *_ = [each["id"] for each in day.json(f"fact list {LENA} --scope user")]
-    day(f"fact merge {one} {one}")
-    day(f"fact merge {one} {other} --dry-run")
+    day(f"fact merge {LENA} --scope user --dry-run --format json")
     day(f"fact add {LENA} --scope user --content '{'word ' * 40}'")
 
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import FACTS, print_edits
+from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.views import FACTS, print_edits, scope_name
 from edenmem.cli.commands.edit import await_search, edit
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.editing import read_text_option
-from edenmem.cli.terminal.prompts import ask_text
+from edenmem.cli.terminal.prompts import ask_choice, ask_text, person_is_there
+from edenmem.cli.terminal.tables import Column
+from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import NO_FIELDS, Fact
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.text import many, one_line
+
+if TYPE_CHECKING:
+    from edenmem.engine.edits.near_duplicates import FactGroup, Merge, MergeReport
+    from edenmem.engine.service import MemoryService
+
+#: Minimum similarity of the vectors of near-duplicates.
+_SIMILAR = 0.95
 
 app = group("List, add, edit and merge facts.")
 
@@ -150,29 +162,109 @@ app.command("edit", cls=Command)(edit)
 @app.command("merge", cls=Command)
 def merge(
     ctx: typer.Context,
-    refs: Annotated[list[str], typer.Argument(metavar="FACT…", help="IDs or ID prefixes.")],
-    content: options.Content = None,
-    file: options.File = None,
-    allow_long: options.AllowLong = False,
+    named: options.Scopes,
+    limit: options.Limit = 50,
     dry_run: options.DryRun = False,
-    reason: options.Reason = "",
 ) -> None:
-    """Merge two or more facts of a scope into one, with the sources of all.
+    """Find near-duplicate facts within a scope, and merge them.
 
-    The text is that of the newest fact, or --content. The fact that has it is kept, or else the
-    oldest, with its ID and history. 'restore' brings the others back.
+    Compares the facts of each scope by words and vectors. For each group of near-duplicates, choose
+    the fact to keep, or write one sentence for all. The oldest fact keeps its ID and history.
+    'restore' brings the others back.
 
     \b
-    edenmem fact merge 65a1f0 65b2c4 --dry-run
-    edenmem fact merge 65a1f0 65b2c4 --content "Lena drinks tea every morning."
+    edenmem fact merge --agent mira --dry-run
+    edenmem fact merge --agent mira --user lena
     """
     run = invocation(ctx)
-    facts = [run.resolver.fact_id(ref) for ref in refs]
-    text = read_text_option(content, file)
-    reports = run.edit(
-        lambda editor: editor.merge_facts(
-            facts, text, allow_long=allow_long, reason=reason, dry_run=dry_run
-        ),
-        embed=not dry_run,
-    )
-    print_edits(run, *reports)
+    options.check_hold_facts(named.kinds or ())
+    chosen = options.choose_agent(run, named.agent)
+    owners = options.resolve_accounts(run, named.user, named.account, agent_id=chosen.id)
+    if not (dry_run or person_is_there()):
+        raise UsageError(
+            "choosing what to merge needs a terminal", hint="list the groups with --dry-run"
+        )
+
+    def find(service: MemoryService) -> list[FactGroup]:
+        found = service.duplicates.groups(
+            chosen.id, kinds=named.kinds or (), user_ids=owners, floor=_SIMILAR
+        )
+        return list(itertools.islice(found, options.fetch(limit)))
+
+    groups = run.with_models(find)
+    if limit and len(groups) > limit:
+        groups.pop()
+        run.out.note(f"showing the first {many(limit, 'group')}; --limit 0 shows all")
+    if dry_run or not groups:
+        if run.out.data(groups):
+            return
+        for number, group in enumerate(groups, start=1):
+            _show_group(run, group, number, len(groups))
+            run.out.line()
+        if not groups:
+            run.out.note("no near-duplicates")
+    else:
+        chosen_merges = [
+            _choose(run, group, number, len(groups)) for number, group in enumerate(groups, start=1)
+        ]
+        _merge(run, list(filter(None, chosen_merges)))
+
+
+def _merge(run: Invocation, merges: Sequence[Merge]) -> None:
+    """Merge facts, and print the merged ones; facts that were not removed go to stderr."""
+    missed: list[EdenmemError] = []
+
+    async def make(service: MemoryService) -> list[MergeReport]:
+        made = []
+        for merge in merges:
+            try:
+                made.append(await service.duplicates.merge(merge))
+            except (ConflictError, NotFoundError, InputError) as error:
+                missed.append(error)  # only this group; the others were chosen too
+        return made
+
+    reports = run.serve(make)
+    columns: list[Column[MergeReport]] = [
+        Column("kept", lambda report: report.merge.kept.id, "id"),
+        Column("removed", lambda report: len(report.removed), "number"),
+        Column("content", lambda report: report.merge.content, "text"),
+    ]
+    run.out.listing(reports, columns, empty="nothing was merged")
+    stayed = [each for report in reports for each in report.stayed]
+    run.out.notes(f"kept {fact_id}: {why}" for fact_id, why in stayed)
+    run.out.notes(f"not merged: {error.message}" for error in missed)
+    end_if(missed or stayed)
+
+
+def _show_group(run: Invocation, group: FactGroup, number: int, total: int) -> None:
+    """Print the facts of a group, oldest first."""
+    run.out.heading(f"group {number} of {total}: {scope_name(run, group.scope)}")
+    rows = list(zip(itertools.count(1), group.facts, group.scores))
+    columns: list[Column[tuple[int, Fact, float]]] = [
+        Column("", lambda row: row[0], "number"),
+        Column("fact", lambda row: row[1].id, "id"),
+        Column("near", lambda row: row[2], "number"),
+        Column("when", lambda row: row[1].recent_at, "time"),
+        Column("content", lambda row: row[1].content, "text"),
+    ]
+    run.out.listing(rows, columns)
+
+
+def _choose(run: Invocation, group: FactGroup, number: int, total: int) -> Merge | None:
+    """Ask how to merge a group; None leaves it unchanged."""
+    from edenmem.engine.edits.near_duplicates import merge_by_hand
+
+    _show_group(run, group, number, total)
+    keep = [
+        (str(place), f"keep {place}: {one_line(fact.content)}")
+        for place, fact in enumerate(group.facts, start=1)
+    ]
+    choices = [("", "leave unchanged"), *keep, ("write", "write one sentence for all")]
+    chosen = ask_choice("what to do", "the choice", choices)
+    if not chosen:
+        return None
+    if chosen == "write":
+        text = ask_text("sentence", "the sentence", default=group.facts[-1].content)
+    else:
+        text = group.facts[int(chosen) - 1].content
+    return merge_by_hand(group.facts, text, reason="merged by hand")

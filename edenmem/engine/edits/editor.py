@@ -11,7 +11,6 @@ from edenmem.acceptance.secrets import find_secret
 from edenmem.engine.consolidation.draft import fix_sentences, keep_fixed, without_version
 from edenmem.engine.edits import checks
 from edenmem.engine.edits.checks import check_fields, check_result
-from edenmem.engine.edits.user_merging import join_facts
 from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.formation.sharing import keep_proof
 from edenmem.engine.reports import EditReport
@@ -36,7 +35,6 @@ from edenmem.models.changes import (
     SetPrivacy,
     WriteConsolidation,
     WritePolicy,
-    merge_reason,
 )
 from edenmem.models.ids import new_id
 from edenmem.models.memory import (
@@ -202,52 +200,6 @@ class Editor:
         if at is not None and at != old.expires_at and at <= self._clock():
             raise UsageError(f"the time of expiry is past: {iso(at)}")
         return checked
-
-    def merge_facts(
-        self,
-        fact_ids: Sequence[str],
-        content: str | None = None,
-        *,
-        allow_long: bool = False,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> list[EditReport]:
-        """Merge facts of one scope into one with the sources of all, and delete the others.
-
-        The fact that has the text is kept, otherwise the oldest. The others are deleted last: an
-        interruption leaves duplicates, but loses no fact.
-
-        Args:
-            fact_ids: The facts.
-            content: The text; None takes that of the newest fact.
-            allow_long: Also accept a text over the limit.
-            reason: Reason for the audit entries.
-            dry_run: Write nothing.
-
-        Returns:
-            A report for each change.
-
-        Raises:
-            UsageError: there are fewer than two facts, or several scopes.
-        """
-        found = (self._fact(fact_id, None) for fact_id in dict.fromkeys(fact_ids))
-        facts = sorted(found, key=lambda fact: (fact.recent_at, fact.id))
-        if len(facts) < 2 or len({fact.home for fact in facts}) != 1:
-            raise UsageError("a merge needs two or more facts of one scope")
-        text = facts[-1].content if content is None else self._fact_text(content, allow_long)
-        kept = next((fact for fact in facts if fact.content == text), facts[0])
-        others = [fact for fact in facts if fact.id != kept.id]
-        joining = join_facts(
-            kept,
-            others,
-            at=self._clock(),
-            reason=reason or "merged",
-            content=text,
-            vector=self._vector(text, dry_run) if text != kept.content else None,
-        )
-        why = merge_reason(kept.id, reason)
-        removing = [RemoveFact.of(fact, self._clock(), why) for fact in others]
-        return [self._apply(change, "fact", dry_run) for change in (*joining, *removing)]
 
     def delete_fact(
         self,
