@@ -193,6 +193,8 @@ def _rolled_back_and_made_again(place: SqlitePlace) -> None:
     first, fact = last_run(place), place.read().facts[0]
     place.cli("fact", "edit", fact.id, "--content", "Edited here.", "--yes").ok()
     assert (is_repeated(), is_repeated()) == (True, False)
+    place.execute("UPDATE users SET subscription_tier = 3 WHERE id = (SELECT min(id) FROM users)")
+    assert (is_repeated(), is_repeated()) == (True, False)
     (entry,) = place.entries(target_id=fact.id, action="revise_fact")
     place.cli("undo", entry, "--yes").ok()
     assert (is_repeated(), is_repeated()) == (True, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -223,9 +224,20 @@ def in_force(entries: Sequence[AuditEntry], run_ids: Collection[str]) -> list[Au
     return [entry for entry in written_by(entries, run_ids) if holds(entry)]
 
 
-def state_of(fingerprint: str, stage: SqliteV1Stage) -> str:
-    """Return a hash of a source, of the memory found in a store, and of what runs wrote there."""
-    return f"{__version__} {fingerprint} {stage.hash_of_store()}"
+def state_of(store: Store, fingerprint: str, stage: SqliteV1Stage) -> str:
+    """Return hashes of a source, of the memory found in a store and what runs wrote, and of users.
+
+    Only users of a store with accounts of its own count: nothing is added to a platform's.
+    """
+    users = blake2b(digest_size=16)
+    for user in store.host.users() if has_own_accounts(store) else ():
+        users.update(msgspec.msgpack.encode(user))
+    return f"{__version__} {fingerprint} {stage.hash_of_store()} {users.hexdigest()}"
+
+
+def has_own_accounts(store: Store) -> bool:
+    """Return whether the store manages the accounts itself, without a platform."""
+    return store.database.info().kind == "sqlite"
 
 
 # -- one target ----------------------------------------------------------------------------------

@@ -109,6 +109,8 @@ def find_same(
         check = run.verification
         if (run.source, run.options) != (source.location, own) or check is None:
             continue
+        if run.incomplete and not options.accept_incomplete:
+            continue
         if not check.state or run.names_taken or tell_state(run, runs, now) is not RunState.DONE:
             continue
         fingerprint = fingerprint or source.fingerprint()
@@ -116,7 +118,7 @@ def find_same(
             with closing(SqliteV1Stage()) as stage:
                 load_found(store, stage, check.agents)
                 load_written(store, stage, sorted(each.id for each in runs), set())
-                return run if check.state == state_of(fingerprint, stage) else None
+                return run if check.state == state_of(store, fingerprint, stage) else None
     return None
 
 

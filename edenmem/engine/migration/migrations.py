@@ -40,6 +40,7 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import AmbiguousReference, InputError, NotFoundError
 from edenmem.models.changes import Change, ChangeSet, RepairBuffer
+from edenmem.models.ids import is_id
 from edenmem.models.memory import Consolidation
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep, tell_state
 from edenmem.models.v1 import Memory, V1Options
@@ -108,12 +109,14 @@ class Migrations:
     def find_same(self, location: str | None, options: RunOptions) -> MigrationRun | None:
         """Return the verified run that the same call would only repeat, if there is one.
 
+        Agents are compared by ID: what a name means, the source decides, which this does not read.
+
         Raises:
             EdenmemError: see `open_source`.
         """
         v1, settings = options.v1, self._runtime.settings.store
-        agents = tuple(dict.fromkeys(map(self._find_agent, v1.agents)))
-        options = msgspec.structs.replace(options, v1=msgspec.structs.replace(v1, agents=agents))
+        if not all(map(is_id, v1.agents)):
+            return None
         with closing(
             open_source(location, settings, database=v1.database, files=v1.files)
         ) as source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from edenmem.engine.migration.comparison import has_own_accounts
 from edenmem.engine.migration.source import StagedPlan, join_names
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.changes import AddAgent, AddUser, Change, ChangeSet
@@ -13,11 +14,6 @@ from edenmem.models.v1 import V1Account, V1Problem, V1ProblemKind
 from edenmem.store.protocol.store import Store, batched
 
 _BATCH = 500
-
-
-def has_own_accounts(store: Store) -> bool:
-    """Return whether the store manages the accounts itself, without a platform."""
-    return store.database.info().kind == "sqlite"
 
 
 #: Advice on an account whose name is taken, by kind.

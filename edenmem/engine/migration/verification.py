@@ -18,6 +18,7 @@ from edenmem.engine.migration.comparison import (
     State,
     States,
     contradicts,
+    has_own_accounts,
     load_found,
     load_written,
     read_after,
@@ -41,7 +42,7 @@ from edenmem.engine.migration.items import (
     scope_of,
     text_of,
 )
-from edenmem.engine.migration.people import describe_agent, describe_user, has_own_accounts
+from edenmem.engine.migration.people import describe_agent, describe_user
 from edenmem.engine.migration.reports import Difference, DifferenceKind, Verification
 from edenmem.engine.migration.source import StagedPlan
 from edenmem.errors import ConflictError, DocumentDamaged
@@ -171,7 +172,7 @@ class _Check:
         )
         if not found.complete:
             return found
-        state = state_of(about.fingerprint, self._stage)
+        state = state_of(self._store, about.fingerprint, self._stage)
         return msgspec.structs.replace(found, agents=about.agents, state=state)
 
     # -- item by item ------------------------------------------------------------------------
