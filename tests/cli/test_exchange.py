@@ -94,8 +94,10 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     assert bad.code == 2
     assert "stdin:1: " in bad.err
     assert "stdin:2: " in bad.err
-    none = cli("import", "-", "--skip-bad", input="nonsense\n")
+    none = cli("import", "-", "--skip-bad", "--as", "records", input="nonsense\n")
     assert (none.code, "no valid lines" in none.err) == (1, True)
+    unknown = cli("import", "-", "--skip-bad", input="nonsense\n")
+    assert (unknown.code, "stdin does not begin like any format" in unknown.err) == (2, True)
     assert cli("import", "-", "--delete", input="").code == 2
 
 

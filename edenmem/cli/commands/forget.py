@@ -110,9 +110,10 @@ def forget(
     """Erase single facts, or all memory of a user (for one agent or all), session, group or agent.
 
     Removes facts, reflections, texts, versions, audit contents, formation records, cached contexts,
-    vectors, and memory derived from them in wider scopes. On request, also removes entries learned
-    from the user's messages and mentions in memory of others. Shows the plan, asks, removes, and
-    verifies that nothing is left (else exit 1). If interrupted, run the same command again.
+    vectors, and what wider scopes repeat of them. On request, also removes entries learned from the
+    user's messages (--learned) and mentions in memory of others (--mentions). Shows the plan, asks,
+    removes, and verifies that nothing is left (else exit 1). If interrupted, run the same command
+    again.
 
     --fact removes facts with all copies of their texts, such as versions and log contents, and
     forms no memory from their source messages again. Other memory that contains a whole text, or a

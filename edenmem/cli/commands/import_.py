@@ -147,6 +147,8 @@ def import_(
     path = Path(source)
     is_folder = source != "-" and path.is_dir()
     if is_folder:
+        if kind not in (None, FileKind.NOTES):
+            raise UsageError(f"{source} is a folder, which --as {kind} does not read")
         kind = FileKind.NOTES
     exchange = run.service.exchange
     if kind is FileKind.NOTES and (not path.exists() or delete or exchange.is_export(path)):

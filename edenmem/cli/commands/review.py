@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edenmem.engine.edits.reviewer import Reviewed
     from edenmem.engine.reports import EditReport
     from edenmem.engine.service import MemoryService
+    from edenmem.models.host import Agent
 
 app = group("Decide what becomes memory: items that are held, or in doubt.")
 
@@ -67,7 +68,7 @@ def walk(ctx: typer.Context, named: options.Scopes) -> None:
         raise UsageError(
             "review needs a terminal", hint="in scripts: edenmem review list|accept|reject"
         )
-    items = _find(run, named)
+    items = _find(run, named, options.choose_agent(run, named.agent))
     if not items:
         run.out.note("nothing waits for review")
     for number, item in enumerate(items, start=1):
@@ -78,9 +79,8 @@ def walk(ctx: typer.Context, named: options.Scopes) -> None:
             run.out.note(f"not changed: {error.message}")
 
 
-def _find(run: Invocation, named: options.Scopes) -> list[ReviewItem]:
-    """Return the items, and print which texts wait for a person."""
-    agent = options.choose_agent(run, named.agent)
+def _find(run: Invocation, named: options.Scopes, agent: Agent) -> list[ReviewItem]:
+    """Return the items of an agent, and print which texts wait for a person."""
     users = options.resolve_accounts(run, named.user, named.account, agent_id=agent.id)
     editor, kinds = run.service.editor, named.kinds or ()
     for scope, found in editor.texts(agent.id, kinds=kinds, user_ids=users):
@@ -174,16 +174,20 @@ def _decide(run: Invocation, item_id: str, title: str) -> bool:
 def list_items(ctx: typer.Context, named: options.Scopes, limit: options.Limit = 50) -> None:
     """List what waits for review, held items first.
 
-    Covers all scopes of an agent. Held items are no memory until they are accepted. Unconfirmed
-    ones are memory, and marked.
+    Covers all scopes of all agents, or of --agent. Held items are no memory until they are
+    accepted. Unconfirmed ones are memory, and marked.
 
     \b
     edenmem review list --agent mira
     edenmem review list --agent mira --user lena --format json
     """
     run = invocation(ctx)
+    if named.agent or named.user:
+        agents = [options.choose_agent(run, named.agent)]
+    else:
+        agents = list(run.service.host.agents())
     run.out.listing(
-        _find(run, named),
+        [item for agent in agents for item in _find(run, named, agent)],
         _COLUMNS,
         limit=limit,
         empty="nothing waits for review",

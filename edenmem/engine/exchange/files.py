@@ -410,16 +410,20 @@ class Source:
             shutil.copyfileobj(stream, spool)
             yield cls(spool, name)
 
+    def start(self) -> bytes:
+        """Return the first 16 bytes of the file, as they are on the disk."""
+        self._raw.seek(0)
+        return self._raw.read(16)
+
     def rewind(self) -> Any:
         """Return the file from its beginning, decompressed; of an archive the exported parts.
 
         Raises:
             InputError: an archive has no known parts, or is damaged.
         """
+        start = self.start()
         self._raw.seek(0)
-        start = self._raw.read(4)
-        self._raw.seek(0)
-        if start == _ZIP:
+        if start.startswith(_ZIP):
             return io.BufferedReader(_Parts(self._raw))
         is_gzip = start.startswith(_GZIP)
         return gzip.GzipFile(fileobj=self._raw, mode="rb") if is_gzip else self._raw

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from edenmem.errors import InputError
 
 if TYPE_CHECKING:
     from edenmem.engine.exchange.files import Source
@@ -74,12 +77,33 @@ _WORDS = {
 }
 
 
+#: How a file of SQLite begins.
+_DATABASE = b"SQLite format 3\0"
+#: How JSON, gzip and zip begin, and an empty file.
+_READABLE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[\"]|\Z)|\x1f\x8b|PK")
+
+
 def kind_of(source: Source) -> FileKind:
-    """Return what a file contains, from its beginning; records if that is not clear."""
+    """Return what a file contains, from its beginning; records if that is not clear.
+
+    Raises:
+        InputError: an archive cannot be read, or the file is neither JSON nor packed.
+    """
     from edenmem.engine.exchange.documents import read_beginning
 
     if source.name.endswith(".md"):
         return FileKind.NOTES
+    start = source.start()
+    if start == _DATABASE:
+        raise InputError(
+            f"{source.name} is a SQLite database",
+            hint="if it is a store of edenmem, import what 'edenmem --uri FILE export' writes",
+        )
+    if not _READABLE.match(start):
+        raise InputError(
+            f"{source.name} does not begin like any format that is known",
+            hint="name its format with --as; see 'edenmem help import'",
+        )
     beginning = read_beginning(source)
     kinds = (kind for kind, matches in _SIGNS.items() if matches(beginning))
     return next(kinds, FileKind.RECORDS)
