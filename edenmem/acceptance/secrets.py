@@ -128,7 +128,7 @@ def _values_in(part: str, *, is_after: bool) -> Iterator[str]:
 
 def looks_like_code(value: str) -> bool:
     """Check whether a word looks unguessable: digits, letters with digits, or mixed signs."""
-    if _HARMLESS.fullmatch(value):
+    if value.isalpha() or _HARMLESS.fullmatch(value):
         return False
     digits = sum(sign.isdigit() for sign in value)
     letters = sum(sign.isalpha() for sign in value)
