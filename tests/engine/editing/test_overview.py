@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import timedelta
 
 import pytest
 
 from edenmem.engine.scopes.overview import scope_statuses, store_overview
 from edenmem.engine.scopes.references import load_labels
 from edenmem.models.changes import AddReflection, WritePolicy
-from edenmem.models.formation import CallUsage, UsageEntry
-from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -162,29 +159,3 @@ def test_listing_needs_no_slow_imports() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-class TestUsage:
-    def spend(self, store: Store, model: str, tokens: int, **fields: object) -> None:
-        call = CallUsage(task="consolidate", model=model, input_tokens=tokens, cost=0.5)
-        entry = {"id": new_id(), "at": NOW, "agent_id": EDEN.id, "work": "consolidation"}
-        store.usage.add_usage(UsageEntry(calls=(call,), **{**entry, **fields}))
-
-    def test_usage_of_models_today_this_week_and_in_total(self, store: Store) -> None:
-        midnight = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
-        self.spend(store, "small", 1)
-        self.spend(store, "small", 2, at=midnight)
-        self.spend(store, "small", 4, at=midnight - timedelta(milliseconds=1))
-        self.spend(store, "small", 8, at=NOW - timedelta(days=8))
-        self.spend(store, "large", 16, at=NOW - timedelta(days=8))
-        large, small = store_overview(store, SETTINGS, now=NOW).usage
-        assert (small.model, large.model) == ("small", "large")
-        assert [t.input_tokens for t in (small.today, small.week, small.ever)] == [3, 7, 15]
-        assert [t.calls for t in (large.today, large.week, large.ever)] == [0, 0, 1]
-        assert small.week.cost == 1.5
-
-    def test_of_one_agent(self, store: Store) -> None:
-        self.spend(store, "small", 1)
-        self.spend(store, "small", 2, agent_id=ABRAHAM.id)
-        (small,) = store_overview(store, SETTINGS, agent_id=ABRAHAM.id, now=NOW).usage
-        assert small.ever.input_tokens == 2
