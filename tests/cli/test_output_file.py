@@ -55,7 +55,7 @@ def test_a_command_that_fails_leaves_no_file(shared_cli: Cli) -> None:
 
 def test_a_report_of_failures_is_a_result(cli: Cli) -> None:
     command = ("import", "-", "--skip-bad", "--dry-run", "--json", "-o", "report.json")
-    result = cli(*command, input="nonsense\n")
+    result = cli(*command, input='{"type": "nonsense"}\n')
     assert (result.code, result.out) == (1, "")
     (report,) = json.loads((cli.cwd / "report.json").read_text())
     assert report["dry_run"] is True
