@@ -13,6 +13,7 @@ from edenmem.acceptance.secrets import named_values
 from edenmem.acceptance.texts import (
     contains,
     fold,
+    named_words,
     numbers_in,
     runs_of_three,
     stem_of,
@@ -93,6 +94,12 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
     def capitals(self) -> frozenset[str]:
         """Return the folded words that have a capital letter anywhere, and their stems."""
         return _capitals(self.unmarked)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Return the folded words that have a capital letter inside a sentence."""
+        words = (word for each in self.messages for word in named_words(each.text))
+        return frozenset(word.folded for word in words if not word.is_first)
 
     @cached_property
     def secrets(self) -> frozenset[str]:

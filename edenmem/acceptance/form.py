@@ -140,7 +140,9 @@ def is_bare(candidate: Candidate, evidence: Evidence) -> bool:
         return False
     is_uncased = text.upper() == text.lower()  # such scripts do not show their names
     is_named = any(not each.is_first for each in named_words(text))
-    return not (is_uncased or is_named or SUBJECT.match(text) or evidence.names.intersection(words))
+    if is_uncased or is_named or SUBJECT.match(text) or evidence.names.intersection(words):
+        return False
+    return not (words and words[0] in evidence.talk.names)  # a friend's, for instance
 
 
 def name_the_user(content: str, evidence: Evidence) -> str:

@@ -250,6 +250,12 @@ def test_a_denial_or_condition_of_the_quote_must_not_be_lost() -> None:
     assert not told.doubts
 
 
+def test_the_name_of_a_friend_is_known_from_the_conversation() -> None:
+    told = said("anna: my friend Hana swims every morning")
+    assert not ask("Hana swims every morning before work.", told, quote="swims").doubts
+    assert ask("Hugo hates coriander.", told, quote="swims").doubts
+
+
 def test_memory_of_the_agent_names_no_user() -> None:
     """Known failure 106."""
     evidence = said("anna weber: I have diabetes, and the harbor opens at 9")
