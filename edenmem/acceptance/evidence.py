@@ -96,7 +96,7 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
         return _capitals(self.unmarked)
 
     @cached_property
-    def names(self) -> frozenset[str]:
+    def inner_names(self) -> frozenset[str]:
         """Return the folded words that have a capital letter inside a sentence."""
         words = (word for each in self.messages for word in named_words(each.text))
         return frozenset(word.folded for word in words if not word.is_first)

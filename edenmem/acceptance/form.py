@@ -142,7 +142,7 @@ def is_bare(candidate: Candidate, evidence: Evidence) -> bool:
     is_named = any(not each.is_first for each in named_words(text))
     if is_uncased or is_named or SUBJECT.match(text) or evidence.names.intersection(words):
         return False
-    return not (words and words[0] in evidence.talk.names)  # a friend's, for instance
+    return not (words and words[0] in evidence.talk.inner_names)  # a friend's, for instance
 
 
 def name_the_user(content: str, evidence: Evidence) -> str:
