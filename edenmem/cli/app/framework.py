@@ -17,7 +17,7 @@ from typer.main import get_command, get_group
 from typer.models import CommandInfo
 
 from edenmem.cli.app.invocation import Invocation, LogFormat, command_line
-from edenmem.cli.app.parameters import lighten, spread_groups, suggest
+from edenmem.cli.app.parameters import fill_in, lighten, suggest
 from edenmem.cli.terminal.files import redirect_output
 from edenmem.cli.terminal.output import ColorWhen, OutputFormat
 from edenmem.cli.terminal.prompts import Missing
@@ -44,7 +44,7 @@ def build_group(app: typer.Typer) -> Group:
 def build_command(info: Any) -> Any:
     """Build the parser's command for a registered one."""
     holder, made = _single(), copy(info)
-    made.callback = spread_groups(info.callback)
+    made.callback = fill_in(info.callback)
     holder.registered_commands.append(made)
     return get_command(holder)
 
@@ -288,7 +288,7 @@ class Command(TyperCommand):
         run = ctx.obj
         if not isinstance(run, Invocation):
             return super().invoke(ctx)
-        run.command = command_line(ctx)
+        run.root, run.command = ctx.find_root(), command_line(ctx)
         run.is_writing = _would_write(ctx.params)
         if run.is_writing:
             run.must_write(ctx.command_path)

@@ -50,7 +50,7 @@ class LogFormat(StrEnum):
 
 
 class Invocation:
-    """State of one run, passed to each command as ``ctx.obj``."""
+    """State of one run, passed to each command."""
 
     def __init__(self) -> None:
         self.uri: str | None = None
@@ -69,6 +69,7 @@ class Invocation:
         self._has_log = False
         self.log_format = LogFormat.TEXT
         self.command = "edenmem"
+        self.root: Any = None  # the parser's context of the whole command line
         self.is_writing = False
 
     def take(self, name: str, value: Any) -> None:
@@ -360,13 +361,6 @@ def end_if(failed: object, code: ExitCode = ExitCode.SOME_FAILED) -> None:
     """End the command with an exit code, 1 by default, if something failed."""
     if failed:
         raise typer.Exit(code)
-
-
-def invocation(ctx: typer.Context) -> Invocation:
-    """Return the invocation of a command."""
-    found = ctx.obj
-    assert isinstance(found, Invocation)
-    return found
 
 
 #: Options whose values the audit log stores; of others it stores only the name.

@@ -19,14 +19,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import msgspec
+import typer
 from typer.core import TyperArgument, TyperOption
 
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.prompts import Missing
-from edenmem.errors import UsageError
+from edenmem.errors import EdenmemError, UsageError
 from edenmem.invalid import nearest_word
 
 if TYPE_CHECKING:
-    from edenmem.cli.app.invocation import Invocation
     from edenmem.engine.scopes.references import ReferenceKind
 
 
@@ -37,43 +38,38 @@ class OptionGroup(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-def spread_groups(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace option groups in the signature of a command by their options."""
+def fill_in(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command its invocation, and option groups in place of their options."""
     signature = inspect.signature(callback, eval_str=True)
     groups: dict[str, type[OptionGroup]] = {}
-    parameters: list[inspect.Parameter] = []
+    parameters = []
     for parameter in signature.parameters.values():
         kind = parameter.annotation
-        if isinstance(kind, type) and issubclass(kind, OptionGroup):
+        if kind is Invocation:
+            parameters.append(_option("ctx", typer.Context))
+        elif isinstance(kind, type) and issubclass(kind, OptionGroup):
             groups[parameter.name] = kind
-            parameters += _options_of(kind)
+            hints = get_type_hints(kind, include_extras=True)
+            parameters += [
+                _option(field.name, hints[field.name], field.default)
+                for field in msgspec.structs.fields(kind)
+            ]
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    if not groups:
-        return callback
 
     @wraps(callback)
-    def call(**given: Any) -> Any:
+    def call(ctx: typer.Context, **given: Any) -> Any:
         for name, kind in groups.items():
             given[name] = kind(**{field: given.pop(field) for field in kind.__struct_fields__})
-        return callback(**given)
+        return callback(ctx.obj, **given)
 
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
 
 
-def _options_of(kind: type[OptionGroup]) -> list[inspect.Parameter]:
-    hints = get_type_hints(kind, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=hints[field.name],
-        )
-        for field in msgspec.structs.fields(kind)
-    ]
+def _option(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def lighten(parameters: Iterable[Any]) -> list[Any]:
@@ -184,17 +180,14 @@ LIMIT = 50
 
 _HARMLESS = re.compile(r"[\w.@+][\w.@+-]*\Z")
 
-Completer = Callable[["Invocation", Any, str], Iterable[str]]
+Completer = Callable[[Invocation, Any, str], Iterable[str]]
 
 
 def _complete_word(completer: Completer, ctx: Any, parameter: Any, incomplete: str) -> list[str]:
     """Return the candidates for an option or argument; none on errors."""
-    from edenmem.cli.app.invocation import Invocation
-    from edenmem.errors import EdenmemError
-
-    if not isinstance(ctx.obj, Invocation):
-        return []
     run = ctx.obj
+    if not isinstance(run, Invocation):
+        return []
     run.quiet = run.read_only = True
     run.overrides.setdefault("store.connect_timeout_seconds", "1")
     try:

@@ -9,7 +9,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import note_undo_last, note_undo_run, origin, print_edits
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
@@ -53,13 +53,12 @@ _AGENTS: list[Column[Agent]] = [
 
 
 @agent_app.command("list", cls=Command)
-def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
+def list_agents(run: Invocation, limit: options.Limit = 50) -> None:
     """List agents and whether their memory is on.
 
     \b
     edenmem agent list
     """
-    run = invocation(ctx)
     run.out.listing(
         run.service.host.agents(),
         _AGENTS,
@@ -71,7 +70,7 @@ def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
 
 @agent_app.command("add", cls=Command)
 def add_agent(
-    ctx: typer.Context,
+    run: Invocation,
     username: Annotated[str, typer.Argument(metavar="NAME", help="Username.")],
     hex_id: options.Hex = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Display name.")] = "",
@@ -97,7 +96,6 @@ def add_agent(
     edenmem agent add mira --name Mira --persona "Keeper of the Lantern Walk"
     edenmem agent add mira --owner lena --no-user-memory
     """
-    run = invocation(ctx)
     agent = Agent(
         id=options.parse_id(hex_id),
         username=options.parse_username(username),
@@ -113,7 +111,7 @@ def add_agent(
 
 @agent_app.command("set", cls=Command)
 def set_agent(
-    ctx: typer.Context,
+    run: Invocation,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Username, ID, or ID prefix.")],
     user_memory: Annotated[
         bool | None, typer.Option("--user-memory/--no-user-memory", help="Keep memory about users.")
@@ -131,7 +129,6 @@ def set_agent(
     edenmem agent set mira --no-user-memory --dry-run
     edenmem agent set mira --user-memory --agent-memory
     """
-    run = invocation(ctx)
     if user_memory is None and agent_memory is None:
         raise Missing("--user-memory or --agent-memory")
     found = run.resolver.agent(agent)
@@ -158,13 +155,12 @@ _USERS: list[Column[User]] = [
 
 
 @user_app.command("list", cls=Command)
-def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
+def list_users(run: Invocation, limit: options.Limit = 50) -> None:
     """List users and their linked accounts.
 
     \b
     edenmem user list --limit 20
     """
-    run = invocation(ctx)
     run.out.listing(
         run.service.host.users(),
         _USERS,
@@ -176,7 +172,7 @@ def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
 
 @user_app.command("add", cls=Command)
 def add_user(
-    ctx: typer.Context,
+    run: Invocation,
     username: Annotated[str, typer.Argument(metavar="NAME", help="Username.")],
     hex_id: options.Hex = None,
 ) -> None:
@@ -185,7 +181,6 @@ def add_user(
     \b
     edenmem user add lena
     """
-    run = invocation(ctx)
     _add(
         run,
         User(
@@ -198,7 +193,7 @@ def add_user(
 
 @user_app.command("merge", cls=Command)
 def merge_users(
-    ctx: typer.Context,
+    run: Invocation,
     source: Annotated[
         str, typer.Argument(metavar="FROM", help="Account to move memory from: username or ID.")
     ],
@@ -222,7 +217,6 @@ def merge_users(
     edenmem user merge lena-discord lena --dry-run
     edenmem user merge lena-discord lena --agent mira --yes
     """
-    run = invocation(ctx)
     agent_id = options.agent_id_of(run, agent)
     source_id = run.resolver.account_id(source, agent_id=agent_id)
     target_id = run.resolver.account_id(target, agent_id=agent_id)
@@ -270,7 +264,7 @@ def _print_merges(run: Invocation, merges: list[AccountMerge]) -> None:
 
 @session_app.command("list", cls=Command)
 def list_sessions(
-    ctx: typer.Context,
+    run: Invocation,
     agent: options.Agent = None,
     user: options.User = None,
     group: options.Group = None,
@@ -281,7 +275,6 @@ def list_sessions(
     \b
     edenmem session list --agent mira --user lena
     """
-    run = invocation(ctx)
     sessions = run.service.host.sessions(
         agent_id=options.agent_id_of(run, agent),
         user_id=run.resolver.user(user).id if user else None,
@@ -312,7 +305,7 @@ def _state(session: Session) -> str:
 
 
 @group_app.command("list", cls=Command)
-def list_groups(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit = 50) -> None:
+def list_groups(run: Invocation, agent: options.Agent = None, limit: options.Limit = 50) -> None:
     """List the groups of sessions and of memory, latest activity first.
 
     \b
@@ -320,7 +313,6 @@ def list_groups(ctx: typer.Context, agent: options.Agent = None, limit: options.
     """
     from edenmem.engine.scopes.overview import GroupOverview
 
-    run = invocation(ctx)
     groups = run.service.host.groups(agent_id=options.agent_id_of(run, agent))
     run.out.listing(groups, _GROUPS, limit=limit, empty="no groups", header=GroupOverview)
 

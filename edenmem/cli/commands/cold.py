@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import counts, describe_former, facts_changed, token_count
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import show_progress
@@ -45,8 +45,8 @@ app = group("Form memories from idle sessions, from cron.")
 
 
 @app.command("run", cls=Command)
-def run(
-    ctx: typer.Context,
+def cold_run(
+    run: Invocation,
     agent: options.Agent = None,
     limit: Annotated[
         int,
@@ -97,8 +97,7 @@ def run(
     edenmem cold run --dry-run
     edenmem cold run --max-cost 2.50 --format json
     """
-    this = invocation(ctx)
-    this.override(
+    run.override(
         {
             "llm.max_tokens": ("--max-tokens", max_tokens),
             "llm.max_cost": ("--max-cost", max_cost),
@@ -109,7 +108,7 @@ def run(
     from edenmem.engine.cold.runner import ColdOptions
 
     chosen = ColdOptions(
-        agent_id=options.agent_id_of(this, agent),
+        agent_id=options.agent_id_of(run, agent),
         limit=limit or None,
         max_age=age,
         all_status=all_status,
@@ -117,15 +116,15 @@ def run(
         dry_run=dry_run,
     )
     if watch:
-        this.refuse_output_file("--watch does not end")
+        run.refuse_output_file("--watch does not end")
     code = None
     while code is None:
-        code = run_once(this, chosen, watch=watch, pause=pause)
+        code = run_once(run, chosen, watch=watch, pause=pause)
     end_if(code, code)
 
 
 @app.command("status", cls=Command)
-def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit = 50) -> None:
+def status(run: Invocation, agent: options.Agent = None, limit: options.Limit = 50) -> None:
     """Show formations that are running, waiting for a retry, or failed.
 
     To list due sessions, use 'edenmem cold run --dry-run'.
@@ -133,7 +132,6 @@ def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit
     \b
     edenmem cold status --format json
     """
-    run = invocation(ctx)
     found = run.service.cold.unfinished(options.agent_id_of(run, agent))
     run.out.listing(found, _FORMATIONS, limit=limit, empty="nothing running, waiting or failed")
     if found:
@@ -174,7 +172,7 @@ _FORMATIONS: list[Column[Formation]] = [
 
 @app.command("retry", cls=Command)
 def retry(
-    ctx: typer.Context,
+    run: Invocation,
     formations: Annotated[
         list[str] | None,
         typer.Argument(metavar="[FORMATION]…", help="IDs or ID prefixes; see 'cold status'."),
@@ -188,7 +186,6 @@ def retry(
     \b
     edenmem cold retry --all
     """
-    run = invocation(ctx)
     if formations and every_one:
         raise UsageError("FORMATION and --all exclude each other")
     if not formations and not every_one:
@@ -210,7 +207,7 @@ def retry(
 
 @app.command("crontab", cls=Command)
 def crontab(
-    ctx: typer.Context,
+    run: Invocation,
     every: Annotated[
         str, typer.Option("--every", metavar="TIME", help="Interval between runs: 1m to 59m.")
     ] = "10m",
@@ -223,7 +220,6 @@ def crontab(
     edenmem cold crontab
     edenmem cold crontab --every 5m
     """
-    run = invocation(ctx)
     length = options.parse_duration(f"{every}m" if every.isdecimal() else every, "--every")
     minutes = length / timedelta(minutes=1)
     if minutes not in range(1, 60):

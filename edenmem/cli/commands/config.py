@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
@@ -32,7 +32,7 @@ _Row = tuple[str, object, str]
 
 @app.command("show", cls=Command)
 def show(
-    ctx: typer.Context,
+    run: Invocation,
     keys: Annotated[
         list[str] | None,
         typer.Argument(
@@ -48,7 +48,6 @@ def show(
     edenmem config show llm search.top_k
     edenmem config show --format json
     """
-    run = invocation(ctx)
     settings = list(effective(run.loaded))
     known = [row[0] for row in settings]
     for prefix in keys or ():
@@ -71,7 +70,7 @@ def show(
 
 @app.command("set", cls=Command)
 def set_(
-    ctx: typer.Context,
+    run: Invocation,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Setting, such as search.top_k.")],
     value: Annotated[
         str | None,
@@ -94,7 +93,6 @@ def set_(
     """
     from edenmem.settings.load import edit_setting
 
-    run = invocation(ctx)
     if unset and value is not None:
         raise UsageError("a value does not apply to --unset")
     named = run.config or os.environ.get("EDENMEM_CONFIG")

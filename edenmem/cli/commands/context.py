@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.views import describe_reply
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, plain_table
@@ -31,7 +31,7 @@ class Recall(StrEnum):
 
 
 def context(
-    ctx: typer.Context,
+    run: Invocation,
     name: Annotated[
         str | None, typer.Argument(metavar="[SESSION]", help="Name, title, ID, or ID prefix.")
     ] = None,
@@ -79,7 +79,6 @@ def context(
     edenmem context lena-progress --as-of 2d --format json
     edenmem context --as-told lena-progress --reply 2
     """
-    run = invocation(ctx)
     moment = options.parse_when(as_of, "--as-of")
     wanted = name or ask_text("session", "SESSION")
     if reply and not as_told:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat, show_progress
 from edenmem.cli.terminal.prompts import confirm
@@ -33,7 +33,7 @@ from edenmem.text import many, one_line
 
 
 def doctor(
-    ctx: typer.Context,
+    run: Invocation,
     check: Annotated[
         list[str] | None,
         typer.Option("--check", metavar="NAME", help="Only this check (repeatable)."),
@@ -87,7 +87,6 @@ def doctor(
     edenmem doctor --fix --dry-run
     edenmem doctor --atlas --uri "mongodb+srv://user@cluster.example/eden"
     """
-    run = invocation(ctx)
     if dry_run and not fix:
         raise UsageError("--dry-run needs --fix", hint="without --fix nothing is changed")
     if atlas and (check or agent or full or online or fix or listed):

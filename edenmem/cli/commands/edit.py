@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.views import print_edits
 from edenmem.cli.commands.undo import undo_entry
 from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
@@ -32,7 +32,7 @@ _OFFERED = 50
 
 
 def edit(
-    ctx: typer.Context,
+    run: Invocation,
     ref: options.Ref,
     content: options.Content = None,
     file: options.File = None,
@@ -57,7 +57,6 @@ def edit(
     edenmem fact edit 65f3a0c2 --content "It starts at 18:00." --yes --reason new
     edenmem edit mira/user:lena --file lena.md
     """
-    run = invocation(ctx)
     target = run.resolver.target(ref, _EDITED, removed=True, new_group=True)
     new = read_text_option(content, file)
     kind = target.kind
@@ -162,7 +161,7 @@ def edit_target(
 
 
 def delete(
-    ctx: typer.Context,
+    run: Invocation,
     refs: Annotated[
         list[str] | None, typer.Argument(metavar="[REF]…", help="IDs or ID prefixes.")
     ] = None,
@@ -178,7 +177,6 @@ def delete(
     edenmem delete 65a1f0 --dry-run
     edenmem delete 65a1f0 65b2c4 --yes --reason "said in jest"
     """
-    run = invocation(ctx)
     chosen = refs or [_choose_fact(run)]
     targets = [run.resolver.target(ref, _DELETED, removed=True) for ref in chosen]
     found = [_read(run, target) for target in targets]
@@ -218,7 +216,7 @@ def _choose_fact(run: Invocation) -> str:
 
 
 def restore(
-    ctx: typer.Context,
+    run: Invocation,
     ref: options.Ref,
     version: Annotated[
         int | None, typer.Option("--version", min=1, metavar="N", help="Version to restore.")
@@ -234,7 +232,6 @@ def restore(
     edenmem restore 65a1f0
     edenmem restore mira/user:lena --version 2
     """
-    run = invocation(ctx)
     target = run.resolver.target(ref, _EDITED, removed=True)
     if target.kind == "reflection":
         if version is not None:

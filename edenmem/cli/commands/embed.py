@@ -12,7 +12,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.tables import Column, format_cost
@@ -31,7 +31,7 @@ app = group("Create vectors for facts, and switch embedding models.")
 
 
 @app.command("status", cls=Command)
-def status(ctx: typer.Context, agent: options.Agent = None) -> None:
+def status(run: Invocation, agent: options.Agent = None) -> None:
     """Count facts by the model of their vector.
 
     Also shows a pending switch of the model. On MongoDB, this reads the length of every vector.
@@ -39,7 +39,6 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     \b
     edenmem embed status
     """
-    run = invocation(ctx)
     chosen = options.agent_id_of(run, agent)
     found = run.with_models(lambda service: service.embeddings.backfiller.status(chosen))
     pending = run.service.embeddings.switch_status()
@@ -74,7 +73,7 @@ def _others(state: VectorState) -> list[str]:
 
 @app.command("backfill", cls=Command)
 def backfill(
-    ctx: typer.Context,
+    run: Invocation,
     agent: options.Agent = None,
     limit: Annotated[
         int | None,
@@ -96,7 +95,6 @@ def backfill(
     edenmem embed backfill --dry-run
     edenmem embed backfill --agent mira --yes
     """
-    run = invocation(ctx)
     chosen = options.agent_id_of(run, agent)
     plan = run.with_models(
         lambda service: service.embeddings.backfiller.plan(agent_id=chosen, limit=limit)
@@ -182,7 +180,7 @@ def _cost(cost: float | None) -> str:
 
 @app.command("use", cls=Command)
 def use(
-    ctx: typer.Context,
+    run: Invocation,
     model: Annotated[
         str | None,
         typer.Argument(metavar="[MODEL]", help="Model.  [default: the configured one]"),
@@ -232,7 +230,6 @@ def use(
     edenmem embed use --back --yes
     edenmem embed use --drop-old
     """
-    run = invocation(ctx)
     patience = options.parse_duration(timeout, "--timeout").total_seconds()
     changes = _changes_of(model, to or ())
     endings = [end for end, given in zip(_ENDINGS, (back, drop_old, abandon), strict=True) if given]

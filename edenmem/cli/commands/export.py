@@ -12,7 +12,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error, print_errors
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import count_noun
 from edenmem.cli.terminal.output import OutputFormat, show_progress
 from edenmem.cli.terminal.prompts import Missing
@@ -47,7 +47,7 @@ Types = Annotated[
 
 
 def export(
-    ctx: typer.Context,
+    run: Invocation,
     target: Annotated[
         str | None,
         typer.Argument(
@@ -97,7 +97,6 @@ def export(
     edenmem export memories.json --to mem0
     edenmem export --salvage rest.jsonl
     """
-    run = invocation(ctx)
     if target is not None and output is not None:
         raise UsageError("FILE and -o exclude each other")
     target = output or target
@@ -136,7 +135,7 @@ def export(
 
 
 def backup(
-    ctx: typer.Context,
+    run: Invocation,
     folder: Annotated[
         str | None,
         typer.Argument(metavar="[FOLDER]", help="Folder.  [default: backup.folder]"),
@@ -157,7 +156,6 @@ def backup(
     \b
     edenmem backup /srv/backups --keep 14
     """
-    run = invocation(ctx)
     target = folder or run.settings.backup.folder
     if not target:
         raise Missing("FOLDER", hint="name a folder, or set backup.folder")

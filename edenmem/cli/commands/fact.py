@@ -10,7 +10,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import FACTS, print_edits, scope_name
 from edenmem.cli.commands.edit import await_search, edit
 from edenmem.cli.terminal.data import keys_of, to_data
@@ -36,7 +36,7 @@ app = group("List, add, edit and merge facts.")
 
 @app.command("list", cls=Command)
 def list_facts(
-    ctx: typer.Context,
+    run: Invocation,
     agent: options.Agent = None,
     kinds: options.Kinds = None,
     *,
@@ -62,7 +62,6 @@ def list_facts(
     edenmem fact list --agent mira --user lena -s user --since 7d
     edenmem fact list --agent mira --tag home
     """
-    run = invocation(ctx)
     begin, end = options.period(since, until)
     chosen = options.choose_agent(run, agent)
     options.check_hold_facts(kinds or ())
@@ -100,7 +99,7 @@ def list_facts(
 
 @app.command("add", cls=Command)
 def add(
-    ctx: typer.Context,
+    run: Invocation,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Text of the fact.")] = None,
     *,
     named: options.FactScope,
@@ -120,7 +119,6 @@ def add(
     edenmem fact add --agent mira --content "The walk is on Saturday."
     edenmem fact add --agent mira --scope user --user lena "Lena likes tea."
     """
-    run = invocation(ctx)
     options.check_hold_facts([named.kind] if named.kind else ())
     scope, new = read_new(run, named, text, content, file)
     embeddings = "" if dry_run else run.service.embeddings.first_destination()
@@ -161,7 +159,7 @@ app.command("edit", cls=Command)(edit)
 
 @app.command("merge", cls=Command)
 def merge(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.Scopes,
     limit: options.Limit = 50,
     dry_run: options.DryRun = False,
@@ -176,7 +174,6 @@ def merge(
     edenmem fact merge --agent mira --dry-run
     edenmem fact merge --agent mira --user lena
     """
-    run = invocation(ctx)
     options.check_hold_facts(named.kinds or ())
     chosen = options.choose_agent(run, named.agent)
     owners = options.resolve_accounts(run, named.user, named.account, agent_id=chosen.id)

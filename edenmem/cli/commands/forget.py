@@ -12,7 +12,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import counts, describe_told
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
@@ -78,7 +78,7 @@ ReceiptFile = Annotated[
 
 
 def forget(
-    ctx: typer.Context,
+    run: Invocation,
     user: options.User = None,
     session: options.Session = None,
     group: options.Group = None,
@@ -131,7 +131,6 @@ def forget(
     """
     from edenmem.engine.exchange.files import check_target, open_for_writing
 
-    run = invocation(ctx)
     if check is not None:
         _check(run, check)
         return
@@ -435,13 +434,12 @@ def _gather(
 
 
 @person_app.command("show", cls=Command)
-def show(ctx: typer.Context, user: _Name, agent: options.Agent = None, name: Names = None) -> None:
+def show(run: Invocation, user: _Name, agent: options.Agent = None, name: Names = None) -> None:
     """List what is stored about a person: own memory, memory elsewhere, messages, backups.
 
     \b
     edenmem person show lena
     """
-    run = invocation(ctx)
     out, data = run.out, _gather(run, user, agent, name)
     if out.datum(data):
         return
@@ -466,16 +464,13 @@ def show(ctx: typer.Context, user: _Name, agent: options.Agent = None, name: Nam
 
 
 @person_app.command("export", cls=Command)
-def export(
-    ctx: typer.Context, user: _Name, agent: options.Agent = None, name: Names = None
-) -> None:
+def export(run: Invocation, user: _Name, agent: options.Agent = None, name: Names = None) -> None:
     """Write what is stored about a person: as a readable document, or completely with --json.
 
     \b
     edenmem person export lena -o lena.md
     edenmem person export lena --json -o lena.json
     """
-    run = invocation(ctx)
     data = _gather(run, user, agent, name)
     if not run.out.datum(data):
         run.out.document(run.service.erasure.to_markdown(data))
@@ -483,7 +478,7 @@ def export(
 
 @person_app.command("forget", cls=Command)
 def forget_person(
-    ctx: typer.Context,
+    run: Invocation,
     user: _Name,
     agent: options.Agent = None,
     name: Names = None,
@@ -500,7 +495,7 @@ def forget_person(
     edenmem person forget lena --receipt lena-receipt.json
     """
     forget(
-        ctx,
+        run,
         user=user,
         agent=agent,
         name=name,

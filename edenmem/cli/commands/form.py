@@ -11,7 +11,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import (
     change_line,
     facts_changed,
@@ -69,7 +69,7 @@ _IDLE = ("not_due", "incognito")
 
 
 def form(
-    ctx: typer.Context,
+    run: Invocation,
     sessions: Annotated[
         list[str] | None,
         typer.Argument(metavar="[SESSION]…", help="Sessions to process, even if not due."),
@@ -115,7 +115,6 @@ def form(
     edenmem form --due
     edenmem form --idle --dry-run
     """
-    run = invocation(ctx)
     if bool(sessions) + due + idle > 1:
         raise UsageError("SESSION, --due and --idle exclude each other")
     if idle and not consolidate:
@@ -378,7 +377,7 @@ _DECISIONS = {
 
 
 def remember(
-    ctx: typer.Context,
+    run: Invocation,
     text: Annotated[
         list[str] | None, typer.Argument(metavar="[TEXT]", help="Text to remember (- = stdin).")
     ] = None,
@@ -401,7 +400,6 @@ def remember(
     from edenmem.engine.formation.notes import STORE_UNCHANGED, demand_text
     from edenmem.engine.runtime.runtime import no_llm
 
-    run = invocation(ctx)
     texts = text or []
     if len(texts) > 1:
         raise UsageError(f"too many texts: {len(texts)} (at most 1)", hint="put the text in quotes")
@@ -446,7 +444,7 @@ def _explain(decision: Decision) -> str | None:
 
 
 def consolidate(
-    ctx: typer.Context,
+    run: Invocation,
     agent: options.Agent = None,
     kinds: options.Kinds = None,
     user: options.User = None,
@@ -466,7 +464,6 @@ def consolidate(
     edenmem consolidate --agent mira --scope user --dry-run
     edenmem consolidate --agent mira --user lena --force
     """
-    run = invocation(ctx)
     if group or shard or session:
         if kinds and len(kinds) > 1:
             raise UsageError("--scope must not be repeated with --group, --shard or --session")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output, OutputFormat
 from edenmem.cli.terminal.tables import page_text, wrap_text
@@ -32,7 +32,7 @@ def guide_names() -> list[str]:
 
 
 def help(
-    ctx: typer.Context,
+    run: Invocation,
     topic: Annotated[
         list[str] | None,
         typer.Argument(metavar="[COMMAND | GUIDE]…", help="Command, or name of a guide."),
@@ -48,8 +48,7 @@ def help(
     edenmem help concepts
     edenmem help --guide mcp
     """
-    run = invocation(ctx)
-    root: Any = ctx.find_root()
+    root = run.root
     if not topic:
         guides = (
             f"Guides: {', '.join(guide_names())}. Show one with 'edenmem help NAME', or with"

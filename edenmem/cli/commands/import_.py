@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error, print_errors
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import note_undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
@@ -50,7 +50,7 @@ class _OnConflict(StrEnum):
 
 
 def import_(
-    ctx: typer.Context,
+    run: Invocation,
     source: Annotated[
         str,
         typer.Argument(
@@ -141,7 +141,6 @@ def import_(
     edenmem import chatgpt.zip --agent mira --user lena --add-missing
     edenmem import memories.json --agent mira --dry-run
     """
-    run = invocation(ctx)
     if scope not in (None, ScopeKind.USER, ScopeKind.AGENT):
         raise UsageError(f"--scope must be user or agent, not {scope}")
     path = Path(source)

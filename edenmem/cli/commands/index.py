@@ -11,7 +11,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.terminal.output import OutputFormat, show_progress
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
@@ -52,7 +52,7 @@ def _keeper(run: Invocation) -> IndexKeeper:
 
 @app.command("create", cls=Command)
 def create(
-    ctx: typer.Context,
+    run: Invocation,
     names: _Names = None,
     wait: _Wait = True,
     timeout: _Timeout = "15m",
@@ -88,7 +88,6 @@ def create(
     edenmem index create search --timeout 1h
     edenmem index create --replace --dry-run
     """
-    run = invocation(ctx)
     if replace and (names or update):
         raise UsageError("--replace excludes NAME and --update")
     if rebuild and not update:
@@ -140,7 +139,7 @@ def create(
 
 @app.command("list", cls=Command)
 def list_(
-    ctx: typer.Context,
+    run: Invocation,
     names: _Names = None,
     check: Annotated[
         bool,
@@ -170,7 +169,6 @@ def list_(
     edenmem index list --wait && edenmem search tea --agent mira
     edenmem index list --conflicts --format csv > lost.csv
     """
-    run = invocation(ctx)
     if conflicts:
         found = run.service.indexes.conflicts()
         run.out.listing(found, _CONFLICTS, data=_conflict_data, empty="no facts would be deleted")
@@ -189,7 +187,7 @@ def list_(
 
 @app.command("drop", cls=Command)
 def drop(
-    ctx: typer.Context,
+    run: Invocation,
     names: Annotated[
         list[str],
         typer.Argument(
@@ -208,7 +206,6 @@ def drop(
     \b
     edenmem index drop search
     """
-    run = invocation(ctx)
     keeper = _keeper(run)
     planned = keeper.drop(names, dry_run=True)
     if dry_run:

@@ -10,7 +10,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
@@ -30,7 +30,7 @@ app = group("List changes of memory (log alone), seal the log, and verify its se
 
 @app.command("list", cls=Command)
 def log(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
     target: Annotated[
         str | None,
@@ -63,7 +63,6 @@ def log(
     edenmem log list --since 1h
     edenmem log --target 65f3a1
     """
-    run = invocation(ctx)
     begin, end = options.period(since, until)
     one_scope = any((named.kind, named.user, named.group, named.shard, named.session))
     scope = options.choose_scope(run, named) if one_scope else None
@@ -96,7 +95,7 @@ _SealFile = Annotated[
 
 
 @app.command("seal", cls=Command)
-def seal(ctx: typer.Context, file: _SealFile = None) -> None:
+def seal(run: Invocation, file: _SealFile = None) -> None:
     """Seal the entries of the log that are in no seal yet.
 
     A seal chains hashes of the entries to the last seal, in the store and in the file of seals.
@@ -106,7 +105,6 @@ def seal(ctx: typer.Context, file: _SealFile = None) -> None:
     \b
     edenmem log seal --file /mnt/notary/seals.jsonl
     """
-    run = invocation(ctx)
     report = run.service.seals.seal(file)
     last = report.last
     run.out.record(
@@ -125,7 +123,7 @@ def seal(ctx: typer.Context, file: _SealFile = None) -> None:
 
 @app.command("verify", cls=Command)
 def verify(
-    ctx: typer.Context,
+    run: Invocation,
     file: _SealFile = None,
     receipt: Annotated[
         str | None,
@@ -153,7 +151,6 @@ def verify(
     edenmem log verify --accept-restore 12
     edenmem log verify --receipt lena.json
     """
-    run = invocation(ctx)
     if receipt is not None:
         from edenmem.engine.seals.hashes import check_receipt
 

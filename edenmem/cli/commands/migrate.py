@@ -16,7 +16,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.commands import migrate_views as views
 from edenmem.cli.commands.undo import undo_run
 from edenmem.cli.terminal.data import to_data
@@ -151,7 +151,7 @@ class _OnConflict(StrEnum):
 
 @app.command("v1", cls=Command)
 def v1(
-    ctx: typer.Context,
+    run: Invocation,
     source: From = None,
     dry_run: options.DryRun = False,
     agents: Annotated[
@@ -207,7 +207,6 @@ def v1(
     edenmem migrate v1 --from mongodb://old-host/eden --agent mira --yes
     edenmem migrate v1 --from dump/eden --shards keep --json -o run.json
     """
-    run = invocation(ctx)
     if not dry_run:
         run.must_write("migrate v1")
     import msgspec
@@ -316,7 +315,7 @@ _Run = Annotated[str, typer.Argument(metavar="RUN", help="Run: ID or ID prefix."
 
 
 @app.command("up", cls=Command)
-def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
+def up(run: Invocation, dry_run: options.DryRun = False) -> None:
     """Apply pending schema migrations. Safe to run again.
 
     Stop processes of older versions of edenmem first: they may not support the new schema.
@@ -325,7 +324,6 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
     edenmem migrate up --dry-run
     edenmem migrate up
     """
-    run = invocation(ctx)
     if dry_run:
         run.out.listing(
             run.service.migrations.pending(), views.STEPS, empty="no pending migrations"
@@ -341,7 +339,7 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
 
 @app.command("status", cls=Command)
 def status(
-    ctx: typer.Context,
+    run: Invocation,
     run_id: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="Show one run: ID or ID prefix.")
     ] = None,
@@ -353,7 +351,6 @@ def status(
     \b
     edenmem migrate status
     """
-    run = invocation(ctx)
     if run_id is not None:
         views.print_run(run, run.service.migrations.find_run(run_id))
         return
@@ -373,7 +370,7 @@ def status(
 
 @app.command("verify", cls=Command)
 def verify(
-    ctx: typer.Context,
+    run: Invocation,
     run_id: _Run,
     source: From = None,
     database: Database = None,
@@ -385,7 +382,6 @@ def verify(
     \b
     edenmem migrate verify 69218c1f --from dump/eden
     """
-    run = invocation(ctx)
     found = run.service.migrations.find_run(run_id)
     import msgspec
 
@@ -413,7 +409,7 @@ def verify(
 
 @app.command("repair", cls=Command)
 def repair(
-    ctx: typer.Context,
+    run: Invocation,
     run_id: _Run,
     source: From = None,
     database: Database = None,
@@ -426,7 +422,6 @@ def repair(
     \b
     edenmem migrate repair 69218c1f --from dump/eden --dry-run
     """
-    run = invocation(ctx)
     found = run.service.migrations.find_run(run_id)
     if not dry_run:
         run.must_write("migrate repair")
@@ -466,7 +461,7 @@ def _open_run(
 
 @app.command("rollback", cls=Command)
 def rollback(
-    ctx: typer.Context,
+    run: Invocation,
     run_id: _Run,
     force: Annotated[
         bool,
@@ -480,7 +475,6 @@ def rollback(
     \b
     edenmem migrate rollback 69218c1f --dry-run
     """
-    run = invocation(ctx)
     if not dry_run:
         run.must_write("migrate rollback")
     found = run.service.migrations.find_run(run_id).id

@@ -10,7 +10,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import print_edits, scope_name
 from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
 from edenmem.cli.terminal.prompts import ask_key, person_is_there
@@ -52,7 +52,7 @@ _HELP = {
 
 
 @app.command("walk", cls=Command)
-def walk(ctx: typer.Context, named: options.Scopes) -> None:
+def walk(run: Invocation, named: options.Scopes) -> None:
     """Decide about each item on a terminal (the default).
 
     Shows the quote, the reasons, similar facts, and the difference if it resembles one. Decisions
@@ -62,7 +62,6 @@ def walk(ctx: typer.Context, named: options.Scopes) -> None:
     edenmem review --agent mira
     edenmem review walk --agent mira --user lena
     """
-    run = invocation(ctx)
     run.out.people_only()
     if not person_is_there():
         raise UsageError(
@@ -171,7 +170,7 @@ def _decide(run: Invocation, item_id: str, title: str) -> bool:
 
 
 @app.command("list", cls=Command)
-def list_items(ctx: typer.Context, named: options.Scopes, limit: options.Limit = 50) -> None:
+def list_items(run: Invocation, named: options.Scopes, limit: options.Limit = 50) -> None:
     """List what waits for review, held items first.
 
     Covers all scopes of all agents, or of --agent. Held items are no memory until they are
@@ -181,7 +180,6 @@ def list_items(ctx: typer.Context, named: options.Scopes, limit: options.Limit =
     edenmem review list --agent mira
     edenmem review list --agent mira --user lena --format json
     """
-    run = invocation(ctx)
     if named.agent or named.user:
         agents = [options.choose_agent(run, named.agent)]
     else:
@@ -197,7 +195,7 @@ def list_items(ctx: typer.Context, named: options.Scopes, limit: options.Limit =
 
 @app.command("accept", cls=Command)
 def accept(
-    ctx: typer.Context,
+    run: Invocation,
     items: Items,
     content: options.Content = None,
     file: options.File = None,
@@ -220,7 +218,6 @@ def accept(
     edenmem review accept 65f3a0c2
     edenmem review accept 65f3a0c2 --content "Lena's brother lives in Faro."
     """
-    run = invocation(ctx)
     text = read_text_option(content, file)
     if len(items) > 1 and (text is not None or replaces):
         raise UsageError("--content, --file and --replaces take one item")
@@ -241,7 +238,7 @@ def accept(
 
 @app.command("reject", cls=Command)
 def reject(
-    ctx: typer.Context,
+    run: Invocation,
     items: Items,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
@@ -252,7 +249,6 @@ def reject(
     \b
     edenmem review reject 65f3a0c2 --yes --reason "said in jest"
     """
-    run = invocation(ctx)
     if not dry_run:
         run.confirm(f"Reject {many(len(items), 'item')}?", yes=yes)
     _each(

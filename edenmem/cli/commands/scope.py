@@ -9,7 +9,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.app.views import (
     edit_data,
@@ -47,7 +47,7 @@ _SCOPES: list[Column[ScopeStatus]] = [
 
 @app.command("list", cls=Command)
 def list_scopes(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.Scopes,
     due: Annotated[bool, typer.Option("--due", help="Only scopes due for consolidation.")] = False,
     limit: options.Limit = 100,
@@ -58,7 +58,6 @@ def list_scopes(
     edenmem scope list --agent mira --scope user
     edenmem scope list --due --format json
     """
-    run = invocation(ctx)
     statuses = run.service.scopes.statuses(
         **options.choose_scopes(run, named), min_pending=1 if due else 0
     )
@@ -75,7 +74,7 @@ def list_scopes(
 
 @app.command("show", cls=Command)
 def show(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
 ) -> None:
     """Show a scope: sizes, limits and text.
@@ -83,7 +82,6 @@ def show(
     \b
     edenmem scope show --agent mira --user lena
     """
-    run = invocation(ctx)
     scope = options.choose_scope(run, named)
     status = run.service.scopes.status(scope)
     text = run.service.memory.text(scope)
@@ -105,7 +103,7 @@ def show(
 
 @app.command("policy", cls=Command)
 def policy(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
     memory_instructions: Annotated[
         str | None,
@@ -171,7 +169,6 @@ def policy(
     edenmem scope policy --agent mira --shard route --memory-instructions "Roads"
     edenmem scope policy --agent mira --default word-limit
     """
-    run = invocation(ctx)
     values: dict[str, object] = {
         "memory_instructions": memory_instructions,
         "consolidation_instructions": consolidation_instructions,
@@ -302,7 +299,7 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
 
 @app.command("pause", cls=Command)
 def pause(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
@@ -312,12 +309,12 @@ def pause(
     \b
     edenmem scope pause --agent mira --shard route --reason "moving"
     """
-    _set_active(ctx, named, dry_run=dry_run, reason=reason, verbs=("pause", "paused"))
+    _set_active(run, named, dry_run=dry_run, reason=reason, verbs=("pause", "paused"))
 
 
 @app.command("resume", cls=Command)
 def resume(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
@@ -327,18 +324,17 @@ def resume(
     \b
     edenmem scope resume --agent mira --shard route
     """
-    _set_active(ctx, named, dry_run=dry_run, reason=reason, verbs=("resume", "resumed"))
+    _set_active(run, named, dry_run=dry_run, reason=reason, verbs=("resume", "resumed"))
 
 
 def _set_active(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
     *,
     dry_run: bool,
     reason: str,
     verbs: tuple[str, str],
 ) -> None:
-    run = invocation(ctx)
     scope = options.choose_scope(run, named)
     editor = run.service.editor
     change = editor.pause if verbs[0] == "pause" else editor.resume

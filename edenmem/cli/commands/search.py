@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.files import file_name, lines_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def search(
-    ctx: typer.Context,
+    run: Invocation,
     queries: Annotated[
         list[str] | None,
         typer.Argument(metavar="[QUERY]…", help="One to three queries, searched together."),
@@ -107,7 +107,6 @@ def search(
     edenmem search lanterns --agent mira --in facts,reflections,texts
     edenmem search --all-about "Otto" --agent mira --user lena
     """
-    run = invocation(ctx)
     places = _parse_within(within or ["facts"])
     if "facts" in places:
         options.check_hold_facts(kinds or ())
@@ -455,7 +454,7 @@ def _scope_advice(scope: Scope, labels: Mapping[str, str], agent: Agent) -> str:
 
 
 def eval(
-    ctx: typer.Context,
+    run: Invocation,
     file: Annotated[str, typer.Argument(metavar="QUERIES", help="JSON Lines (- = stdin).")],
     recipes: Annotated[
         list[str] | None,
@@ -484,7 +483,6 @@ def eval(
     edenmem eval queries.jsonl
     edenmem eval queries.jsonl --recipe convex --recipe convex+rerank --top-k 5
     """
-    run = invocation(ctx)
     with lines_of(file) as lines:
         labeled = run.service.evaluation.read(lines)
     run.out.notes(

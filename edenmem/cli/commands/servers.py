@@ -15,7 +15,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
@@ -31,7 +31,7 @@ from edenmem.settings.paths import has_password, user_config_file
 
 
 def serve(
-    ctx: typer.Context,
+    run: Invocation,
     agent: options.Agent = None,
     user: options.User = None,
     upstream: Annotated[
@@ -77,7 +77,6 @@ def serve(
     edenmem serve --agent mira --user anna --model llama3.2
     edenmem serve --agent mira --upstream https://api.openai.com/v1
     """
-    run = invocation(ctx)
     run.refuse_output_file("the server does not end")
     if not all(map(find_spec, ("fastapi", "httpx", "prometheus_client", "uvicorn"))):
         raise ConfigError("the server is not installed", hint=install_hint("server"))
@@ -203,7 +202,7 @@ _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")
 
 @token_app.command("create", cls=Command)
 def create(
-    ctx: typer.Context,
+    run: Invocation,
     name: _Name,
     agent: Annotated[
         list[str] | None,
@@ -234,7 +233,6 @@ def create(
     edenmem token create website --agent mira --expires 90d
     edenmem token create lena-phone --agent mira --user lena --write
     """
-    run = invocation(ctx)
     run.must_write("token create")
     agents = [options.choose_agent(run, given) for given in agent or (None,)]
     user_id = run.resolver.user_id(user) if user else None
@@ -265,13 +263,12 @@ def _print_secret(run: Invocation, token: AccessToken, secret: str) -> None:
 
 
 @token_app.command("list", cls=Command)
-def list_tokens(ctx: typer.Context) -> None:
+def list_tokens(run: Invocation) -> None:
     """List tokens with their access and their last use, to the hour.
 
     \b
     edenmem token list
     """
-    run = invocation(ctx)
     now = utc_now()
     columns = [
         Column[AccessToken]("name", lambda each: each.name, "name"),
@@ -294,13 +291,12 @@ def list_tokens(ctx: typer.Context) -> None:
 
 
 @token_app.command("rotate", cls=Command)
-def rotate(ctx: typer.Context, name: _Name, yes: options.Yes = False) -> None:
+def rotate(run: Invocation, name: _Name, yes: options.Yes = False) -> None:
     """Replace the secret of a token. Access and expiry stay; the old secret ends at once.
 
     \b
     edenmem token rotate website
     """
-    run = invocation(ctx)
     run.must_write("token rotate")
     run.service.tokens.find(name)
     run.confirm(f"Replace the secret of {name!r}?", yes=yes, can_look=False)
@@ -309,7 +305,7 @@ def rotate(ctx: typer.Context, name: _Name, yes: options.Yes = False) -> None:
 
 @token_app.command("revoke", cls=Command)
 def revoke(
-    ctx: typer.Context,
+    run: Invocation,
     name: _Name,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
@@ -320,7 +316,6 @@ def revoke(
     edenmem token revoke website --dry-run
     edenmem token revoke website --yes
     """
-    run = invocation(ctx)
     token = run.service.tokens.find(name)
     if not dry_run:
         run.confirm(f"Revoke the token {token.name!r}?", yes=yes)
@@ -365,7 +360,7 @@ _HOST, _PORT = "127.0.0.1", 8378
 
 
 def mcp(
-    ctx: typer.Context,
+    run: Invocation,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -409,7 +404,6 @@ def mcp(
     edenmem mcp --agent mira --http
     edenmem mcp config claude --agent mira --user lena --write
     """
-    run = invocation(ctx)
     if not http and (host is not None or port is not None):
         raise UsageError("--host and --port need --http")
     if session and http:

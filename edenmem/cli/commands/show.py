@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.views import (
     HISTORY,
     origin,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    ctx: typer.Context,
+    run: Invocation,
     ref: options.Ref,
     limit: Annotated[
         int,
@@ -64,7 +64,6 @@ def show(
     edenmem show mira/user:lena
     edenmem show lena-first-visit --limit 0
     """
-    run = invocation(ctx)
     target = run.resolver.target(ref, removed=True)
     if target.scope is not None:
         show_text(run, target.scope)
@@ -79,7 +78,7 @@ def show(
 
 
 def why(
-    ctx: typer.Context,
+    run: Invocation,
     ref: options.Ref,
     version: Annotated[
         int | None, typer.Option("--version", min=1, metavar="N", help="Only version N of a text.")
@@ -94,7 +93,6 @@ def why(
     edenmem why 65f3a1b2
     edenmem why mira/user:lena --version 3
     """
-    run = invocation(ctx)
     target = run.resolver.target(ref, ("fact", "scope"), removed=True)
     history, tellings = run.service.history, run.service.told.tellings
     sections: Iterable[Section]
@@ -128,14 +126,13 @@ def why(
             run.out.paragraph(lead, text, indent=4)
 
 
-def history(ctx: typer.Context, ref: options.Ref, limit: options.Limit = 0) -> None:
+def history(run: Invocation, ref: options.Ref, limit: options.Limit = 0) -> None:
     """List the versions of a fact or text, oldest first, or the changes of anything else.
 
     \b
     edenmem history 65a1f0
     edenmem history mira/user:lena
     """
-    run = invocation(ctx)
     target = run.resolver.target(
         ref, ("fact", "scope", "reflection", "agent", "user"), removed=True
     )
@@ -298,7 +295,7 @@ _SHOWN = {"reflection": _show_reflection, "agent": _show_agent, "user": _show_us
 # -- full screen ---------------------------------------------------------------------------------
 
 
-def browse(ctx: typer.Context) -> None:
+def browse(run: Invocation) -> None:
     """Browse and edit scopes, facts, reflections, texts and the log in a full-screen view.
 
     The bottom line lists the keys; ? explains them. --read-only disables edits.
@@ -309,7 +306,6 @@ def browse(ctx: typer.Context) -> None:
     """
     if find_spec("textual") is None:
         raise ConfigError("the browser is not installed", hint=install_hint("ui"))
-    run = invocation(ctx)
     run.refuse_output_file("the browser is a full-screen view")
     if not (person_is_there() and sys.stdout.isatty()):
         raise UsageError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.commands.index import summarize_steps
 from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.prompts import ask_text, person_is_there
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def init(
-    ctx: typer.Context,
+    run: Invocation,
     yes: options.Yes = False,
     write_config: Annotated[
         bool,
@@ -54,7 +54,6 @@ def init(
     edenmem init --uri sqlite:///memory.db --write-config
     EDENMEM_URI=mongodb://localhost/eden edenmem init --yes
     """
-    run = invocation(ctx)
     if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
         default = run.service.setup.location
         what = "store (a SQLite file or a mongodb:// URI)"
@@ -190,7 +189,7 @@ _MARGIN = 11
 
 
 def demo(
-    ctx: typer.Context,
+    run: Invocation,
     live: Annotated[
         bool, typer.Option("--live", help="Use the configured model instead of scripted answers.")
     ] = False,
@@ -205,7 +204,6 @@ def demo(
     edenmem demo
     edenmem demo --live
     """
-    run = invocation(ctx)
     run.out.people_only()
     example = example_folder()
     file = Path(tempfile.mkdtemp(prefix="edenmem-demo-")) / "memory.db"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.views import count_noun, describe_former, describe_held, dollars, token_count
 from edenmem.cli.commands.embed import describe_switch
 from edenmem.cli.terminal.data import to_data
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from edenmem.models.statistics import KindCount, UsageOnDay
 
 
-def status(ctx: typer.Context, agent: options.Agent = None) -> None:
+def status(run: Invocation, agent: options.Agent = None) -> None:
     """Show the store, its size, due work and failures.
 
     \b
     edenmem status
     edenmem status --agent mira --format json
     """
-    run = invocation(ctx)
     named = run.settings.store.uri
     path = sqlite_path(named) if named else None  # 'edenmem init' creates the default folder
     if path is not None and not path.parent.is_dir():
@@ -146,7 +145,7 @@ _PERIOD = timedelta(weeks=12)
 
 
 def stats(
-    ctx: typer.Context,
+    run: Invocation,
     agent: options.Agent = None,
     since: Annotated[
         str | None,
@@ -159,7 +158,6 @@ def stats(
     edenmem stats
     edenmem stats --agent mira --since 30d --format json
     """
-    run = invocation(ctx)
     now = utc_now()
     statistics = run.service.stats.gather(
         since=options.parse_when(since, "--since") or now - _PERIOD,

@@ -8,7 +8,7 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.views import REFLECTIONS, TEXTS, print_edits
 from edenmem.cli.commands.edit import edit_target
 from edenmem.cli.commands.fact import read_new
@@ -24,7 +24,7 @@ consolidation_app = group("List, show, compare and edit consolidated texts.")
 
 @reflection_app.command("list", cls=Command)
 def list_reflections(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
     account: options.Account = None,
     pending: Annotated[
@@ -44,7 +44,6 @@ def list_reflections(
     edenmem reflection list --agent mira --since 7d
     edenmem reflection list --agent mira --user lena
     """
-    run = invocation(ctx)
     begin, end = options.period(since, until)
     is_of_user = bool(named.user or account)
     usual = ScopeKind.USER if is_of_user else ScopeKind.AGENT
@@ -74,7 +73,7 @@ def list_reflections(
 
 @reflection_app.command("add", cls=Command)
 def add_reflection(
-    ctx: typer.Context,
+    run: Invocation,
     text: Annotated[
         str | None, typer.Argument(metavar="[TEXT]", help="Text of the reflection.")
     ] = None,
@@ -92,7 +91,6 @@ def add_reflection(
     \b
     edenmem reflection add --agent mira --user lena "Wants short answers."
     """
-    run = invocation(ctx)
     scope, new = read_new(run, named, text, content, file)
     report = run.edit(
         lambda editor: editor.add_reflection(
@@ -104,7 +102,7 @@ def add_reflection(
 
 @consolidation_app.command("list", cls=Command)
 def list_texts(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.Scopes,
     limit: options.Limit = 50,
 ) -> None:
@@ -113,7 +111,6 @@ def list_texts(
     \b
     edenmem consolidation list --agent mira
     """
-    run = invocation(ctx)
     run.out.listing(
         run.service.memory.texts(**options.choose_scopes(run, named)),
         TEXTS,
@@ -125,7 +122,7 @@ def list_texts(
 
 @consolidation_app.command("show", cls=Command)
 def show(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
 ) -> None:
     """Show the text of a scope.
@@ -133,13 +130,12 @@ def show(
     \b
     edenmem consolidation show --agent mira --user lena
     """
-    run = invocation(ctx)
     show_text(run, options.choose_scope(run, named))
 
 
 @consolidation_app.command("edit", cls=Command)
 def edit(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
     content: options.Content = None,
     file: options.File = None,
@@ -154,7 +150,6 @@ def edit(
     edenmem consolidation edit --agent mira --user lena
     edenmem consolidation edit --agent mira --file mira.md --yes
     """
-    run = invocation(ctx)
     new = read_text_option(content, file)
     target = Target("scope", "", options.choose_scope(run, named, new_group=True))
     edit_target(run, target, new, allow_long=allow_long, yes=yes, dry_run=dry_run, reason=reason)
@@ -162,7 +157,7 @@ def edit(
 
 @consolidation_app.command("diff", cls=Command)
 def diff(
-    ctx: typer.Context,
+    run: Invocation,
     named: options.OneScope,
     old: Annotated[
         int | None,
@@ -180,7 +175,6 @@ def diff(
     \b
     edenmem consolidation diff --agent mira --user lena
     """
-    run = invocation(ctx)
     scope = options.choose_scope(run, named)
     change = run.service.history.compare_texts(scope, old=old, new=new)
     data = {

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import Invocation, end_if, invocation
+from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.app.views import counts, key_of, note_told
 from edenmem.cli.commands.log import show_change, where
 from edenmem.cli.terminal.data import to_data
@@ -29,7 +29,7 @@ _SEARCHED = 1000
 
 
 def undo(
-    ctx: typer.Context,
+    run: Invocation,
     entry: Annotated[
         str | None,
         typer.Argument(metavar="[ENTRY]", help="Log entry: ID or ID prefix."),
@@ -59,7 +59,6 @@ def undo(
     edenmem undo 65f3a1b2 --dry-run
     edenmem undo --run 65f3a1b2 --yes
     """
-    run = invocation(ctx)
     if (entry is not None) + (run_id is not None) + last > 1:
         raise UsageError("ENTRY, --run and --last exclude each other")
     if last:
