@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.cli.commands import import_
+from edenmem.cli.commands import exchange
 from tests.cli.conftest import VISIT, Cli
 
 pytestmark = pytest.mark.slow
@@ -165,9 +165,9 @@ def test_a_person_is_asked_for_what_the_file_does_not_say(
         asked.append(question)
         return "zoe"
 
-    monkeypatch.setattr(import_, "person_is_there", lambda: True)
-    monkeypatch.setattr(import_, "ask_text", answer)
-    monkeypatch.setattr(import_, "confirm", answer)
+    monkeypatch.setattr(exchange, "person_is_there", lambda: True)
+    monkeypatch.setattr(exchange, "ask_text", answer)
+    monkeypatch.setattr(exchange, "confirm", answer)
     looked = cli("import", "chat.json", "--agent", "mira", "--dry-run")
     assert (looked.code, "--user is missing" in looked.err, asked) == (2, True, [])
     done = cli("import", "chat.json", "--agent", "mira").ok()

@@ -135,7 +135,7 @@ def test_help_of_the_root_loads_no_command() -> None:
 @pytest.mark.slow
 def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
     loaded = imported_by(["--uri", shared_cli.uri, "scope", "list"])
-    assert "edenmem.cli.commands.scope" in loaded
+    assert "edenmem.cli.commands.scopes" in loaded
     assert not loaded & {*HEAVY, "rich", "questionary", "click"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from edenmem.cli.commands import edit
+from edenmem.cli.commands import change
 from edenmem.models.ids import new_id
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
@@ -161,7 +161,7 @@ def test_a_fact_can_be_waited_for(
     found = atlas_inside("search", "lanterns", "--agent", "mira", *_TEXT).ok()
     assert "Second" in found.out
     atlas.lag = 1000
-    monkeypatch.setattr(edit, "_PATIENCE", 0.3)
+    monkeypatch.setattr(change, "_PATIENCE", 0.3)
     late = atlas_inside(*add, "Third.", "--wait")
     assert late.code == 1
     assert "is stored" in late.err
@@ -178,11 +178,11 @@ def test_an_edit_and_a_restored_version_can_be_waited_for(
     def found(word: str) -> bool:
         return fact in atlas_inside("search", word, "--agent", "mira", *_TEXT, "--format=json").out
 
-    change = ("fact", "edit", fact, "--yes", "--content")
-    noted = atlas_inside(*change, "The ferry brings candles.").ok()
+    edits = ("fact", "edit", fact, "--yes", "--content")
+    noted = atlas_inside(*edits, "The ferry brings candles.").ok()
     assert "--wait waits for that" in noted.err
     atlas.lag = 6
-    atlas_inside(*change, "The ferry brings torches.", "--wait").ok()
+    atlas_inside(*edits, "The ferry brings torches.", "--wait").ok()
     assert found("torches")
     assert not found("candles")
     atlas_inside("restore", fact, "--version", "1", "--yes", "--wait").ok()
@@ -192,8 +192,8 @@ def test_an_edit_and_a_restored_version_can_be_waited_for(
     atlas_inside("restore", fact, "--wait").ok()
     assert found("lanterns")
     atlas.lag = 0
-    atlas_inside(*change, "The ferry brings flares.", "--wait").ok()
-    same = atlas_inside(*change, "The ferry brings flares.", "--wait").ok()
+    atlas_inside(*edits, "The ferry brings flares.", "--wait").ok()
+    same = atlas_inside(*edits, "The ferry brings flares.", "--wait").ok()
     assert "the text is unchanged" in same.err
 
 

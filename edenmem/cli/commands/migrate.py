@@ -18,7 +18,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.commands import migrate_views as views
-from edenmem.cli.commands.undo import undo_run
+from edenmem.cli.commands.change import undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import show_progress
 from edenmem.errors import EdenmemError, NotFoundError, StoreError

@@ -1,4 +1,4 @@
-"""``edenmem fact``: facts, the atomic statements that search finds."""
+"""``edenmem fact|reflection|consolidation``: lists of memory, and new entries."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if
-from edenmem.cli.app.views import FACTS, print_edits, scope_name
-from edenmem.cli.commands.edit import await_search, edit
+from edenmem.cli.app.views import FACTS, REFLECTIONS, TEXTS, print_edits, scope_name
+from edenmem.cli.commands.change import await_search, edit, edit_target
+from edenmem.cli.commands.show import show_text
 from edenmem.cli.terminal.data import keys_of, to_data
-from edenmem.cli.terminal.editing import read_text_option
+from edenmem.cli.terminal.editing import read_text_option, show_diff
 from edenmem.cli.terminal.prompts import ask_choice, ask_text, person_is_there
 from edenmem.cli.terminal.tables import Column
+from edenmem.engine.scopes.references import Target
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import NO_FIELDS, Fact
+from edenmem.models.memory import NO_FIELDS, Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.text import many, one_line
@@ -28,13 +30,16 @@ if TYPE_CHECKING:
     from edenmem.engine.edits.near_duplicates import FactGroup, Merge, MergeReport
     from edenmem.engine.service import MemoryService
 
+
 #: Minimum similarity of the vectors of near-duplicates.
 _SIMILAR = 0.95
 
-app = group("List, add, edit and merge facts.")
+fact_app = group("List, add, edit and merge facts.")
+reflection_app = group("List and add reflections.")
+consolidation_app = group("List, show, compare and edit consolidated texts.")
 
 
-@app.command("list", cls=Command)
+@fact_app.command("list", cls=Command)
 def list_facts(
     run: Invocation,
     agent: options.Agent = None,
@@ -97,7 +102,7 @@ def list_facts(
             run.out.note("facts of users and groups are not listed: add --user or --group")
 
 
-@app.command("add", cls=Command)
+@fact_app.command("add", cls=Command)
 def add(
     run: Invocation,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Text of the fact.")] = None,
@@ -154,10 +159,10 @@ def read_new(
     return scope, ask_text("text", "TEXT, --content or --file") if new is None else new
 
 
-app.command("edit", cls=Command)(edit)
+fact_app.command("edit", cls=Command)(edit)
 
 
-@app.command("merge", cls=Command)
+@fact_app.command("merge", cls=Command)
 def merge(
     run: Invocation,
     named: options.Scopes,
@@ -265,3 +270,178 @@ def _choose(run: Invocation, group: FactGroup, number: int, total: int) -> Merge
     else:
         text = group.facts[int(chosen) - 1].content
     return merge_by_hand(group.facts, text, reason="merged by hand")
+
+
+# -- reflections and texts ------------------------------------------------------------------------
+
+
+@reflection_app.command("list", cls=Command)
+def list_reflections(
+    run: Invocation,
+    named: options.OneScope,
+    account: options.Account = None,
+    pending: Annotated[
+        bool | None,
+        typer.Option(
+            "--pending/--absorbed", help="Only pending or only absorbed ones.  [default: both]"
+        ),
+    ] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    limit: options.Limit = 50,
+) -> None:
+    """List reflections of a scope or agent, newest first.
+
+    \b
+    edenmem reflection list --agent mira --pending
+    edenmem reflection list --agent mira --since 7d
+    edenmem reflection list --agent mira --user lena
+    """
+    begin, end = options.period(since, until)
+    is_of_user = bool(named.user or account)
+    usual = ScopeKind.USER if is_of_user else ScopeKind.AGENT
+    if named.group or named.shard or named.session or named.kind not in (None, usual):
+        scopes: tuple[Scope, ...] = (options.choose_scope(run, named),)
+    else:
+        agent_id = options.choose_agent(run, named.agent).id
+        if is_of_user:
+            owners = options.resolve_accounts(run, named.user, account, agent_id=agent_id)
+            scopes = tuple(Scope.user(agent_id, owner) for owner in owners or ())
+        else:
+            scopes = run.service.scopes.of_agent(agent_id, [named.kind] if named.kind else [])
+    run.out.listing(
+        run.service.memory.reflections(
+            scopes,
+            absorbed=None if pending is None else not pending,
+            since=begin,
+            before=end,
+            limit=options.fetch(limit),
+        ),
+        REFLECTIONS,
+        limit=limit,
+        empty="no reflections",
+        header=Reflection,
+    )
+
+
+@reflection_app.command("add", cls=Command)
+def add_reflection(
+    run: Invocation,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="Text of the reflection.")
+    ] = None,
+    *,
+    named: options.OneScope,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    private: options.Private = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Add a reflection, pending until its scope is consolidated.
+
+    \b
+    edenmem reflection add --agent mira --user lena "Wants short answers."
+    """
+    scope, new = read_new(run, named, text, content, file)
+    report = run.edit(
+        lambda editor: editor.add_reflection(
+            scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
+        )
+    )
+    print_edits(run, report)
+
+
+@consolidation_app.command("list", cls=Command)
+def list_texts(
+    run: Invocation,
+    named: options.Scopes,
+    limit: options.Limit = 50,
+) -> None:
+    """List consolidated texts.
+
+    \b
+    edenmem consolidation list --agent mira
+    """
+    run.out.listing(
+        run.service.memory.texts(**options.choose_scopes(run, named)),
+        TEXTS,
+        limit=limit,
+        empty="no texts yet",
+        header=Consolidation,
+    )
+
+
+@consolidation_app.command("show", cls=Command)
+def show(
+    run: Invocation,
+    named: options.OneScope,
+) -> None:
+    """Show the text of a scope.
+
+    \b
+    edenmem consolidation show --agent mira --user lena
+    """
+    show_text(run, options.choose_scope(run, named))
+
+
+@consolidation_app.command("edit", cls=Command)
+def edit_text(
+    run: Invocation,
+    named: options.OneScope,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Edit or create the text of a scope, in $EDITOR or with --content.
+
+    \b
+    edenmem consolidation edit --agent mira --user lena
+    edenmem consolidation edit --agent mira --file mira.md --yes
+    """
+    new = read_text_option(content, file)
+    target = Target("scope", "", options.choose_scope(run, named, new_group=True))
+    edit_target(run, target, new, allow_long=allow_long, yes=yes, dry_run=dry_run, reason=reason)
+
+
+@consolidation_app.command("diff", cls=Command)
+def diff(
+    run: Invocation,
+    named: options.OneScope,
+    old: Annotated[
+        int | None,
+        typer.Option(
+            "--from", min=0, metavar="N", help="First version.  [default: the one before --to]"
+        ),
+    ] = None,
+    new: Annotated[
+        int | None,
+        typer.Option("--to", min=1, metavar="N", help="Second version.  [default: the latest]"),
+    ] = None,
+) -> None:
+    """Show the difference between two versions of a text.
+
+    \b
+    edenmem consolidation diff --agent mira --user lena
+    """
+    scope = options.choose_scope(run, named)
+    change = run.service.history.compare_texts(scope, old=old, new=new)
+    data = {
+        "from": change.old_version,
+        "to": change.new_version,
+        "before": change.before,
+        "after": change.after,
+    }
+    if not run.out.data([data], dict):
+        show_diff(
+            run.out,
+            change.before,
+            change.after,
+            old=f"version {change.old_version}",
+            new=f"version {change.new_version}",
+            to_stdout=True,
+        )
