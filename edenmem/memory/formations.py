@@ -21,7 +21,14 @@ _HELD = (FormationStatus.CLAIMED, FormationStatus.RECORDED)
 _FINISHED = (FormationStatus.APPLIED, FormationStatus.FAILED)
 
 #: The fields that decide whether a step is possible. Each step but a renewal sets ``updated_at``.
-DECIDING = ("status", "worker", "lease_until", "next_step", "updated_at")
+DECIDING = (
+    "status",
+    "worker",
+    "lease_until",
+    "next_step",
+    "updated_at",
+    "superseded_message_ids",
+)
 
 
 def is_free(formation: Formation, now: datetime, *, forced: bool = False) -> bool:
@@ -242,6 +249,39 @@ def finished_record(
         created_at=now,
         updated_at=now,
     )
+
+
+def proof_record(
+    session_id: str, agent_id: str, seq: int, message_ids: Sequence[str], now: datetime
+) -> Formation:
+    """Return a new record of messages that the platform read."""
+    return Formation(
+        id=new_id(now),
+        session_id=session_id,
+        agent_id=agent_id,
+        seq=seq,
+        status=FormationStatus.SUPERSEDED,
+        trigger=Trigger.PLATFORM,
+        message_ids=(),
+        superseded_message_ids=tuple(message_ids),
+        last_message_at=now,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def note(formation: Formation, message_ids: Sequence[str], now: datetime) -> Formation | None:
+    """Add messages to a record of what the platform read; None if it has them all."""
+    known = formation.superseded_message_ids
+    ids = tuple(dict.fromkeys((*known, *message_ids)))
+    return None if ids == known else replace(formation, superseded_message_ids=ids, updated_at=now)
+
+
+def drop(formation: Formation, message_ids: Set[str], now: datetime) -> Formation | None:
+    """Remove messages from a record of what the platform read; None if it has none of them."""
+    known = formation.superseded_message_ids
+    ids = tuple(each for each in known if each not in message_ids)
+    return None if ids == known else replace(formation, superseded_message_ids=ids, updated_at=now)
 
 
 def _is_expired(formation: Formation, now: datetime) -> bool:

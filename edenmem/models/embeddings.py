@@ -115,6 +115,11 @@ class VectorSwitch(msgspec.Struct, frozen=True, kw_only=True):
         """Check whether vectors of a model are currently staged."""
         return model == self.model and self.phase in ("filling", "switched", "settling")
 
+    def enter(self, phase: SwitchPhase, at: datetime) -> VectorSwitch:
+        """Return the switch in another phase."""
+        switched_at = at if phase == "switched" else self.switched_at
+        return msgspec.structs.replace(self, phase=phase, switched_at=switched_at)
+
     @property
     def in_force(self) -> str:
         """Return the active model, which readers should use."""
@@ -144,20 +149,19 @@ def check_in_force(switch: VectorSwitch | None, model: str) -> None:
         )
 
 
-def continue_switch(current: VectorSwitch, wanted: VectorSwitch) -> VectorSwitch:
-    """Return the current switch if it matches the wanted one.
+def check_same(current: VectorSwitch, wanted: VectorSwitch) -> None:
+    """Check that the current switch is the wanted one, and still being filled.
 
     Raises:
         ConflictError: the current switch differs, or has left the phase "filling".
     """
     same = (current.model, current.dimensions) == (wanted.model, wanted.dimensions)
-    if same and current.phase == "filling":
-        return current
-    raise ConflictError(
-        f"a switch from {current.previous or 'no model'!r} to {current.model!r} "
-        f"({current.dimensions:,} dimensions) is in progress: {current.phase}",
-        hint=WAY_ON[current.phase],
-    )
+    if not same or current.phase != "filling":
+        raise ConflictError(
+            f"a switch from {current.previous or 'no model'!r} to {current.model!r} "
+            f"({current.dimensions:,} dimensions) is in progress: {current.phase}",
+            hint=WAY_ON[current.phase],
+        )
 
 
 def is_staged(switch: VectorSwitch | None, model: str, *, must: bool) -> bool:

@@ -1,8 +1,13 @@
-"""Unit vectors in stored form: little-endian float32 bytes."""
+"""Unit vectors in stored form (little-endian float32 bytes), and switches between models."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from edenmem.models.embeddings import SwitchPhase, VectorSwitch
+from edenmem.models.indexes import IndexWish
+from edenmem.store.protocol.store import Store
+from tests.support.builders import NOW, some
 
 
 def unit(*numbers: float) -> bytes:
@@ -31,3 +36,23 @@ def cosine(left: bytes, right: bytes) -> float:
 def score(left: bytes, right: bytes) -> float:
     """Return the semantic score of two unit vectors: (1 + cosine) / 2."""
     return (1 + cosine(left, right)) / 2
+
+
+def begin(store: Store, switch: VectorSwitch) -> None:
+    """Begin a switch of the embedding model, with the search index that it needs."""
+    assert store.switches.move_switch(None, switch)
+    state = store.switches.switch_index()
+    if state is not None:
+        store.indexes.create_index(state.name, IndexWish(dimensions=switch.dimensions, analyzer=""))
+
+
+def enter(store: Store, *phases: SwitchPhase) -> None:
+    """Bring the current switch into each of these phases."""
+    for phase in phases:
+        switch = some(store.switches.vector_switch())
+        assert store.switches.move_switch(switch, switch.enter(phase, NOW))
+
+
+def end(store: Store) -> None:
+    """End the current switch."""
+    assert store.switches.move_switch(store.switches.vector_switch(), None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -21,10 +22,11 @@ from edenmem.engine.indexes import Clock, Sleep, poll, wait_for_indexes
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConfigError, ConflictError, NotFoundError, StoreError, UsageError
-from edenmem.models.embeddings import WAY_ON, SwitchPhase, VectorSwitch
+from edenmem.models.embeddings import WAY_ON, SwitchPhase, VectorSwitch, check_same
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.statistics import sum_by_model
 from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
 
 #: Maximum number of passes; each embeds the facts changed during the previous one.
 _PASSES = 20
@@ -113,7 +115,7 @@ class ModelSwitcher:
             StoreError: the database cannot be used.
         """
         if plan.switch.phase == "filling":
-            await in_thread(self._store.switches.begin_switch, plan.switch)
+            await in_thread(self._begin, plan.switch)
         reports: list[BackfillReport] = []
         for _ in range(_PASSES):
             before = sum(report.embedded + report.changed for report in reports)
@@ -126,6 +128,17 @@ class ModelSwitcher:
             if report.stopped_early or report.embedded + report.changed == 0:
                 break
         return _join_reports(reports)
+
+    def _begin(self, switch: VectorSwitch) -> None:
+        """Store a switch, or go on with the stored one; start building its search index."""
+        while not self._store.switches.move_switch(None, switch):
+            current = self._store.switches.vector_switch()
+            if current is not None:  # else it has just ended
+                check_same(current, switch)
+                break
+        state = self._store.switches.switch_index()
+        if state is not None:
+            _build(self._store, [state], _wish(self.runtime.settings, switch))
 
     async def wait(
         self, *, patience: float, progress: Callable[[str], None] = lambda why: None
@@ -192,15 +205,7 @@ class ModelSwitcher:
                 hint="run the command again; until all have one, the old model is in force",
             )
         await self.wait(patience=patience)
-        moved = await in_thread(
-            self._store.switches.move_switch,
-            first.model,
-            before="filling",
-            after="switched",
-            at=self._clock(),
-        )
-        if not moved:
-            raise ConflictError(f"the switch to {first.model!r} was ended concurrently")
+        await in_thread(_enter, self._store, first.model, "filling", "switched", self._clock())
         plan = await self.plan()
         return _join_reports([first, await self.fill(plan, concurrency=concurrency)])
 
@@ -212,6 +217,37 @@ class ModelSwitcher:
                 return under_way.dimensions
             answer = await self._embedder.embed(["dimensions"], role="passage")
             return len(answer.vectors[0]) // 4
+
+
+def _enter(store: Store, model: str, before: SwitchPhase, after: SwitchPhase, at: datetime) -> None:
+    """Bring the switch to ``model`` from one phase into another.
+
+    Raises:
+        ConflictError: the switch is in another phase.
+    """
+    there = store.switches.vector_switch()
+    if (
+        there is None
+        or (there.model, there.phase) != (model, before)
+        or not store.switches.move_switch(there, there.enter(after, at))
+    ):
+        raise ConflictError(
+            f"the switch to {model!r} was changed concurrently",
+            hint="show its phase with 'edenmem embed status'",
+        )
+
+
+def _wish(settings: Settings, switch: VectorSwitch) -> IndexWish:
+    return IndexWish(dimensions=switch.dimensions, analyzer=settings.search.analyzer)
+
+
+def _build(store: Store, states: Sequence[IndexState], wish: IndexWish) -> None:
+    """Start building the indexes that are missing or have another definition."""
+    for state in states:
+        if state.status == "different":
+            store.indexes.update_index(state.name, wish)
+        elif state.status == "missing":
+            store.indexes.create_index(state.name, wish)
 
 
 def count_missing(report: BackfillReport) -> int:
@@ -313,7 +349,7 @@ class SwitchEnder:
             StoreError: the database cannot be used.
         """
         switch = self.expect("switched")
-        self._move(switch, "switched", "filling")
+        self._enter(switch, "switched", "filling")
         status = vector_status(self._store, switch.previous, dimensions=None)
         return SwitchEnding(
             action="back", in_force=switch.previous, stale=max(0, status.total.stale)
@@ -335,10 +371,9 @@ class SwitchEnder:
             StoreError: the search index of the settled vectors is not ready in time.
         """
         switch = self.expect("switched", "settling", "clearing")
-        if switch.phase == "switched":
-            demand_own_database(self._store, self._settings, switch.model)
         facts = 0
         if switch.phase == "switched":
+            demand_own_database(self._store, self._settings, switch.model)
             stale = self._store.vectors.stale_facts(switch.model, dimensions=switch.dimensions)
             if any(fact.content.strip() for fact in stale):
                 raise ConflictError(
@@ -346,12 +381,12 @@ class SwitchEnder:
                     " one",
                     hint="configure the new model, and run 'edenmem embed backfill'",
                 )
-            self._move(switch, "switched", "settling")
+            self._enter(switch, "switched", "settling")
             switch = self.expect("settling")
         if switch.phase == "settling":
             facts += self._repeat(self._store.switches.settle_vectors, "settling", progress)
             self._index_settled(switch, progress)
-            self._move(switch, "settling", "clearing")
+            self._enter(switch, "settling", "clearing")
         facts += self._repeat(self._store.switches.settle_vectors, "settling", progress)
         self._clear(switch, progress)
         return SwitchEnding(action="drop-old", in_force=switch.model, facts=facts)
@@ -366,20 +401,14 @@ class SwitchEnder:
         """
         switch = self.expect("filling", "abandoning")
         if switch.phase == "filling":
-            self._move(switch, "filling", "abandoning")
+            self._enter(switch, "filling", "abandoning")
         facts = self._clear(switch, progress)
         return SwitchEnding(action="abandon", in_force=switch.previous, facts=facts)
 
     # -- steps -------------------------------------------------------------------------------
 
-    def _move(self, switch: VectorSwitch, before: SwitchPhase, after: SwitchPhase) -> None:
-        if not self._store.switches.move_switch(
-            switch.model, before=before, after=after, at=self._clock()
-        ):
-            raise ConflictError(
-                f"the switch to {switch.model!r} was changed concurrently",
-                hint="show its phase with 'edenmem embed status'",
-            )
+    def _enter(self, switch: VectorSwitch, before: SwitchPhase, after: SwitchPhase) -> None:
+        _enter(self._store, switch.model, before, after, self._clock())
 
     def _repeat(self, step: Callable[[], Iterator[int]], what: str, progress: Progress) -> int:
         """Repeat a step until a pass finds nothing to do."""
@@ -394,18 +423,14 @@ class SwitchEnder:
 
     def _index_settled(self, switch: VectorSwitch, progress: Progress) -> None:
         """Wait until the permanent search index has the new vectors, before it is used."""
-        wish = IndexWish(dimensions=switch.dimensions, analyzer=self._settings.search.analyzer)
+        wish = _wish(self._settings, switch)
 
         def states() -> list[IndexState]:
             return [
                 state for state in self._store.indexes.list_indexes(wish) if state.kind == "vector"
             ]
 
-        for state in states():
-            if state.status == "different":
-                self._store.indexes.update_index(state.name, wish)
-            elif state.status == "missing":
-                self._store.indexes.create_index(state.name, wish)
+        _build(self._store, states(), wish)
         seen = wait_for_indexes(
             states,
             progress=lambda seen: (
@@ -432,7 +457,9 @@ class SwitchEnder:
             self._store.switches.drop_switch_index, "the index of the new vectors still exists"
         )
         done = self._repeat(self._store.switches.clear_staged, "clearing", progress)
-        self._store.switches.end_switch(switch.model)
+        there = self._store.switches.vector_switch()
+        if there is not None and there.phase in ("clearing", "abandoning"):
+            self._store.switches.move_switch(there, None)
         return done
 
     def _until(self, done: Callable[[], bool], why: str) -> None:

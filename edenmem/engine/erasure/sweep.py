@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from edenmem.engine.formation.sharing import drop_proof
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.seals.sealer import Sealer
 from edenmem.models.forgetting import Forgetting, Passage, Traces, block
@@ -177,8 +178,13 @@ class Sweep:
         )
         for each in found:  # before the memory, which proves that its messages were read
             if each.scope is not None and each.session_id:
-                agent_id = each.scope.agent_id
-                self._store.formations.drop_proof(each.session_id, agent_id, each.sources)
+                drop_proof(
+                    self._store.formations,
+                    each.session_id,
+                    each.scope.agent_id,
+                    each.sources,
+                    self._now,
+                )
         agents = {each.scope.agent_id for each in found if each.scope is not None}
         if agents:
             traces = Traces(facts=tuple(ids["fact"]), agents=tuple(sorted(agents)))

@@ -6,6 +6,7 @@ forms what its cursor has passed and its memory does not prove to have been read
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -14,11 +15,12 @@ import msgspec
 from edenmem.engine.formation.thresholds import is_due, measure
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import in_database
+from edenmem.memory import formations as steps
 from edenmem.models.formation import PROOF_WAIT, Reach, Trigger
 from edenmem.models.host import Agent, Session
 from edenmem.models.memory import Fact, Reflection
 from edenmem.settings.schema import FormationSettings
-from edenmem.store.protocol.formations import Backlog
+from edenmem.store.protocol.formations import Backlog, Formations
 from edenmem.store.protocol.store import Store
 
 #: How long the platform's newest memory shows that the platform forms memory.
@@ -64,7 +66,45 @@ def keep_proof(store: Store, memory: Fact | Reflection, now: datetime) -> None:
     session_id, sources = memory.session_id, memory.source_message_ids
     is_proof = memory.formation_id is None and bool(sources)
     if session_id and is_proof and store.database.is_beside_platform():
-        store.formations.note_proof(session_id, memory.agent_id, sources, now=now)
+        note_proof(store.formations, session_id, memory.agent_id, sources, now)
+
+
+def note_proof(
+    formations: Formations,
+    session_id: str,
+    agent_id: str,
+    message_ids: Sequence[str],
+    now: datetime,
+) -> None:
+    """Copy proof to a formation, since the platform's memory may be deleted. Blocks."""
+    from edenmem.engine.formation.claims import step  # reads tables
+
+    known = list(formations.list_formations(session_id=session_id, agent_id=agent_id))
+    for record in known:
+        if record.trigger is Trigger.PLATFORM:
+            step(formations, record, steps.note, message_ids, now)
+            return
+    seq = max((each.seq for each in known), default=0) + 1
+    # If another worker is first, the next look notes the rest.
+    formations.claim(steps.proof_record(session_id, agent_id, seq, message_ids, now))
+
+
+def drop_proof(
+    formations: Formations,
+    session_id: str,
+    agent_id: str,
+    message_ids: Sequence[str],
+    now: datetime,
+) -> None:
+    """Remove messages from the copies, because their memory is removed for good. Blocks.
+
+    The next cold run checks the session. Messages that must not be formed again have a block.
+    """
+    from edenmem.engine.formation.claims import step  # reads tables
+
+    for record in list(formations.list_formations(session_id=session_id, agent_id=agent_id)):
+        if record.trigger is Trigger.PLATFORM:
+            step(formations, record, steps.drop, frozenset(message_ids), now)
 
 
 class Backlogs:
@@ -100,9 +140,7 @@ class Backlogs:
         """
         found = self._store.formations.backlog(session.id, agent_id, limit=limit, reach=reach)
         if note and found.unnoted:
-            self._store.formations.note_proof(
-                session.id, agent_id, found.unnoted, now=self._clock()
-            )
+            note_proof(self._store.formations, session.id, agent_id, found.unnoted, self._clock())
         return self._leave(session, found, trigger)
 
     def _leave(self, session: Session, found: Backlog, trigger: Trigger) -> Backlog:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, Reach, Trigger
-from edenmem.models.ids import new_id, time_of
+from edenmem.models.formation import UNFINISHED, Reach, Trigger
+from edenmem.models.ids import time_of
 
 
 class Place(NamedTuple):
@@ -132,22 +132,3 @@ def count_passed(waiting: Sequence[Place], cursor: str | None, places: Sequence[
 def place_by_id(id: str) -> Place:
     """Return the position of a deleted message, by the time in its ID."""
     return Place(time_of(id), id)
-
-
-def proof_record(
-    session_id: str, agent_id: str, seq: int, message_ids: Iterable[str], now: datetime
-) -> Formation:
-    """Return a new record of messages that the platform read."""
-    return Formation(
-        id=new_id(now),
-        session_id=session_id,
-        agent_id=agent_id,
-        seq=seq,
-        status=FormationStatus.SUPERSEDED,
-        trigger=Trigger.PLATFORM,
-        message_ids=(),
-        superseded_message_ids=tuple(message_ids),
-        last_message_at=now,
-        created_at=now,
-        updated_at=now,
-    )

@@ -26,8 +26,8 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     ``messages`` is limited as requested; ``total`` counts all, ``passed`` the first of these that
     the platform's cursor has passed. ``by_platform`` counts messages that only the platform has
     read, selected or not, ``read_twice`` those that both have read. ``unnoted`` are messages whose
-    proof is to be copied (`Formations.note_proof`). ``touched_at`` is when the session last
-    changed; the platform changes it with its cursor. ``left_to_platform`` counts messages that
+    proof is to be copied to a formation. ``touched_at`` is when the session last changed; the
+    platform changes it with its cursor. ``left_to_platform`` counts messages that
     `edenmem.engine.formation.sharing` has removed.
     """
 
@@ -75,18 +75,6 @@ class Formations(Protocol):
         """Return new proof: messages of this agent that the platform read, and not yet noted.
 
         Proof is the source messages of facts and reflections that edenmem did not form.
-        """
-
-    def note_proof(
-        self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
-    ) -> None:
-        """Copy proof to a formation, since the platform's memory may be deleted."""
-
-    def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
-        """Remove messages of a session from the copies, because their memory is removed for good.
-
-        The next cold run checks the session.
-        Messages that must not be formed again have a block.
         """
 
     def platform_memory_at(self, *, since: datetime) -> datetime | None:

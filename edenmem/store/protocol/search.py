@@ -19,7 +19,7 @@ from edenmem.models.search import (
 )
 
 if TYPE_CHECKING:  # a command loads what it uses
-    from edenmem.models.embeddings import SwitchPhase, VectorSwitch
+    from edenmem.models.embeddings import VectorSwitch
     from edenmem.models.indexes import IndexState
     from edenmem.models.integrity import Finding
     from edenmem.models.memory import Fact
@@ -40,13 +40,11 @@ class Search(Protocol):
         limit: int,
         exact: bool = False,
         floor: float = 0.0,
-        prepared: bool = False,
     ) -> list[list[Candidate]]:
         """Return for each vector the nearest facts with vectors of ``model``, best first.
 
         The filter is applied before ``limit``. Scores below ``floor`` are left out; of
-        equal scores the newest facts come first. ``prepared`` allows a model that is only being
-        switched to.
+        equal scores the newest facts come first.
 
         Raises:
             EmbeddingModelMismatch: the filter's facts have vectors, but none of this model; or
@@ -75,7 +73,6 @@ class Search(Protocol):
         model: str,
         limit: int,
         exact: bool = False,
-        prepared: bool = False,
     ) -> Candidates:
         """Return the lists of each question, in one view of the store.
 
@@ -89,7 +86,6 @@ class Search(Protocol):
             model: The model of the vectors.
             limit: Maximum number of facts that each list finds.
             exact: Compare all vectors in full instead of approximately.
-            prepared: Allow a model that is only being switched to.
 
         Raises:
             EmbeddingModelMismatch, StoreError: as the lists alone.
@@ -199,25 +195,11 @@ class ModelSwitches(Protocol):
     def vector_switch(self) -> VectorSwitch | None:
         """Return the switch in progress."""
 
-    def begin_switch(self, switch: VectorSwitch) -> VectorSwitch:
-        """Start a switch, and start building its search index where the store needs one.
+    def move_switch(self, before: VectorSwitch | None, after: VectorSwitch | None) -> bool:
+        """Replace a state of the switch by the next one, visible to every process in one step.
 
-        A switch to the same model that is still being filled is resumed and returned.
-
-        Raises:
-            ConflictError: another switch, or another phase of this one, is in progress.
+        None means no switch. Returns False if the stored state is another than ``before``.
         """
-
-    def move_switch(
-        self, model: str, *, before: SwitchPhase, after: SwitchPhase, at: datetime
-    ) -> bool:
-        """Move the switch to ``model`` to another phase, visible to every process in one step.
-
-        Returns False if there is no such switch in phase ``before``.
-        """
-
-    def end_switch(self, model: str) -> bool:
-        """Delete a switch that is clearing or abandoning; return False in any other phase."""
 
     def switch_index(self) -> IndexState | None:
         """Return the state of the new vectors' search index; None where none is needed."""

@@ -25,7 +25,7 @@ from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import NOW, make_agent, some
 from tests.support.memory import add_fact
-from tests.support.vectors import random_unit
+from tests.support.vectors import begin, enter, random_unit
 
 LOCAL = "all-MiniLM-L6-v2-int8"
 REMOTE = "text-embedding-3-small"
@@ -99,9 +99,9 @@ def test_without_a_local_model_the_endpoint_is_used(
 def test_during_a_switch_the_active_model_is_used(store: Store, phase: Any, kind: str) -> None:
     store_vector(store, LOCAL)
     switch = VectorSwitch(model=REMOTE, dimensions=1536, previous=LOCAL, begun_at=NOW)
-    store.switches.begin_switch(switch)
+    begin(store, switch)
     if phase != "filling":
-        store.switches.move_switch(REMOTE, before="filling", after=phase, at=NOW)
+        enter(store, phase)
     assert settle(settings(), store).embedding.provider == kind
 
 

@@ -310,7 +310,7 @@ async def test_why_not_and_diversity_use_the_configured_model(sqlite: Store) -> 
 
 # -- killed at every write -------------------------------------------------------------------------
 
-_WRITES = ("begin_switch", "set_vectors", "move_switch", "end_switch")
+_WRITES = ("set_vectors", "move_switch", "create_index")
 _STEPS = ("settle_vectors", "clear_staged")
 
 

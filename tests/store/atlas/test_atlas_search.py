@@ -35,7 +35,7 @@ from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, ago, make_fact, some
 from tests.support.memory import add_fact, add_facts
-from tests.support.vectors import random_unit
+from tests.support.vectors import begin, enter, random_unit
 
 pytestmark = pytest.mark.slow
 
@@ -368,10 +368,10 @@ def test_a_new_document_is_searchable_late(store: MongoStore, atlas: AtlasServer
 def test_a_new_document_is_awaited_by_the_new_model(store: MongoStore, atlas: AtlasServer) -> None:
     add_facts(store, embedded(content="Anna swims."))
     switch = VectorSwitch(model="new", dimensions=DIMENSIONS, previous="m", begun_at=NOW)
-    store.switches.begin_switch(switch)
+    begin(store, switch)
     while not (index := store.switches.switch_index()) or not index.queryable:
         pass
-    store.switches.move_switch("new", before="filling", after="switched", at=NOW)
+    enter(store, "switched")
     atlas.lag = 6
     fact = embedded(embedding_model="new")
     add_facts(store, fact)

@@ -12,16 +12,16 @@ import pytest
 
 from edenmem.errors import ConflictError, EmbeddingModelMismatch, UnavailableError
 from edenmem.models.changes import RemoveFact, ReviseFact
-from edenmem.models.embeddings import SwitchPhase, VectorSwitch
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.search import FactFilter, Question
+from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, some
 from tests.support.memory import add_fact, applied
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
-from tests.support.vectors import random_unit
+from tests.support.vectors import begin, end, enter, random_unit
 
 OLD_SIZE, NEW_SIZE = 32, 12
 SCOPE, OTHER = Scope.agent("1" * 24), Scope.agent("2" * 24)
@@ -66,87 +66,64 @@ def built(store: Store) -> None:
         pass
 
 
-def move(store: Store, before: SwitchPhase, after: SwitchPhase) -> None:
-    assert store.switches.move_switch("new", before=before, after=after, at=NOW)
-
-
-def by(store: Store, model: str, fact: Fact, *, prepared: bool = False) -> list[str]:
+def by(store: Store, model: str, fact: Fact) -> list[str]:
     """The IDs that a search by the fact's own vector finds, best first."""
     vector = new_vector(fact) if model == "new" else fact.embedding
     assert vector is not None
-    (found,) = store.search.semantic_candidates(
-        MINE, [vector], model=model, limit=9, prepared=prepared
-    )
+    (found,) = store.search.semantic_candidates(MINE, [vector], model=model, limit=9)
     if found:
         assert found[0].score == pytest.approx(1.0, abs=1e-4)
     return [one.fact_id for one in found]
 
 
 def switched(store: Store, facts: list[Fact]) -> None:
-    store.switches.begin_switch(SWITCH)
+    begin(store, SWITCH)
     fill(store, *facts)
     built(store)
-    move(store, "filling", "switched")
+    enter(store, "switched")
 
 
 def exhaust(store: Store) -> None:
     """Settle and clear completely."""
     while sum(store.switches.settle_vectors()):
         pass
-    move(store, "settling", "clearing")
+    enter(store, "clearing")
     while not store.switches.drop_switch_index():
         pass
     while sum(store.switches.clear_staged()):
         pass
-    assert store.switches.end_switch("new")
+    end(store)
 
 
 def test_there_is_one_switch_at_a_time(store: Store) -> None:
-    assert store.switches.vector_switch() is None
-    assert store.switches.begin_switch(SWITCH) == SWITCH
+    switches, at = store.switches, NOW
+    assert switches.vector_switch() is None
+    assert switches.move_switch(None, SWITCH)
     again = msgspec.structs.replace(SWITCH, previous="else")
-    assert store.switches.begin_switch(again) == SWITCH == store.switches.vector_switch()
-    for other in ({"model": "third"}, {"dimensions": 7}):
-        with pytest.raises(ConflictError, match="to 'new'") as caught:
-            store.switches.begin_switch(msgspec.structs.replace(SWITCH, **other))
-        assert "abandon" in (caught.value.hint or "")
-    assert not store.switches.end_switch("new")
-    assert not store.switches.move_switch("third", before="filling", after="switched", at=NOW)
-    assert not store.switches.move_switch("new", before="switched", after="filling", at=NOW)
-    move(store, "filling", "switched")
-    with pytest.raises(ConflictError, match="switched"):
-        store.switches.begin_switch(SWITCH)
-    assert store.switches.vector_switch() == msgspec.structs.replace(
-        SWITCH, phase="switched", switched_at=NOW
-    )
-    move(store, "switched", "filling")
-    move(store, "filling", "abandoning")
-    assert store.switches.end_switch("new")
-    assert not store.switches.end_switch("new")
-    assert store.switches.vector_switch() is None
+    assert not switches.move_switch(None, again)
+    assert switches.vector_switch() == SWITCH
+    done = SWITCH.enter("switched", at)
+    for wrong in (msgspec.structs.replace(SWITCH, model="third"), done):
+        assert not switches.move_switch(wrong, wrong.enter("abandoning", at))
+        assert not switches.move_switch(wrong, None)
+    assert switches.move_switch(SWITCH, done)
+    assert switches.vector_switch() == done
+    assert done.switched_at == NOW
+    enter(store, "filling", "abandoning")
+    end(store)
+    assert switches.vector_switch() is None
+    assert not switches.move_switch(SWITCH, None)
 
 
 def test_the_old_model_finds_everything_during_the_backfill(
     store: Store, facts: list[Fact]
 ) -> None:
     before = by(store, "old", facts[0])
-    store.switches.begin_switch(SWITCH)
+    begin(store, SWITCH)
     assert stale(store) == ["fact 0", "fact 1", "fact 2"]
     assert fill(store, facts[0]) == 1
     assert by(store, "old", facts[0]) == before
     assert stale(store) == ["fact 1", "fact 2"]
-    for model, size, prepared, count in (("new", NEW_SIZE, True, 1), ("old", OLD_SIZE, False, 0)):
-        if prepared and store.search.search_ability().kind == "atlas":
-            continue  # its index is still building
-        found = store.search.candidates(
-            FactFilter(scopes=(SCOPE,)),
-            [Question("", random_unit(1, size))],
-            ["semantic"],
-            model=model,
-            limit=1,
-            prepared=prepared,
-        )
-        assert found.without_vector == count
     counts = {
         (c.agent_id, c.model): c.facts for c in store.vectors.vector_counts("new", dimensions=None)
     }
@@ -166,19 +143,18 @@ def test_the_old_model_finds_everything_during_the_backfill(
 def test_the_new_model_is_refused_before_the_switch_and_both_are_served_after_it(
     store: Store, facts: list[Fact]
 ) -> None:
-    store.switches.begin_switch(SWITCH)
+    begin(store, SWITCH)
     fill(store, *facts)
     built(store)
     with pytest.raises(EmbeddingModelMismatch, match=r"'old'.*'new'") as caught:
         by(store, "new", facts[0])
     assert "edenmem embed use" in (caught.value.hint or "")
     assert store.switches.finds_vectors("new")
-    prepared = by(store, "new", facts[0], prepared=True)
+    enter(store, "switched")
+    prepared = by(store, "new", facts[0])
     assert sorted(prepared) == sorted(fact.id for fact in facts[:2])
-    move(store, "filling", "switched")
-    assert by(store, "new", facts[0]) == prepared
     assert sorted(by(store, "old", facts[0])) == sorted(prepared)
-    move(store, "switched", "filling")
+    enter(store, "filling")
     with pytest.raises(EmbeddingModelMismatch):
         by(store, "new", facts[0])
     assert sorted(by(store, "old", facts[0])) == sorted(prepared)
@@ -240,7 +216,7 @@ def test_facts_learned_after_the_switch_are_found_by_the_new_model(
 def test_settling_leaves_only_the_new_vectors(store: Store, facts: list[Fact]) -> None:
     switched(store, facts)
     late = add_fact(store, OTHER, "of old", embedding=random_unit(5, 32), embedding_model="old")
-    move(store, "switched", "settling")
+    enter(store, "settling")
     with pytest.raises(EmbeddingModelMismatch, match=r"'new'.*'old'"):
         by(store, "old", facts[0])
     pages = store.switches.settle_vectors()
@@ -259,9 +235,9 @@ def test_settling_leaves_only_the_new_vectors(store: Store, facts: list[Fact]) -
 
 
 def test_abandoning_restores_the_previous_state(store: Store, facts: list[Fact]) -> None:
-    store.switches.begin_switch(SWITCH)
+    begin(store, SWITCH)
     fill(store, *facts[:2])
-    move(store, "filling", "abandoning")
+    enter(store, "abandoning")
     with pytest.raises(ConflictError, match="has ended"):
         fill(store, facts[2])
     assert sum(store.switches.settle_vectors()) == 0
@@ -269,7 +245,7 @@ def test_abandoning_restores_the_previous_state(store: Store, facts: list[Fact])
         pass
     assert sum(store.switches.clear_staged()) == 2
     assert sum(store.switches.clear_staged()) == 0
-    assert store.switches.end_switch("new")
+    end(store)
     with pytest.raises(ConflictError, match="has ended"):
         fill(store, facts[2])
     with pytest.raises(UnavailableError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import itertools
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -14,6 +13,7 @@ import msgspec
 import pytest
 from pymongo.monitoring import CommandListener
 
+from edenmem.engine.formation.sharing import drop_proof, note_proof
 from edenmem.models import backup
 from edenmem.models.changes import (
     AddAgent,
@@ -35,7 +35,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
-from edenmem.models.embeddings import SwitchPhase, VectorSwitch
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.formation import FormationStatus, Reach, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
@@ -69,7 +69,7 @@ from tests.support.builders import (
 from tests.support.forgetting import fill, forget, make_town
 from tests.support.formations import Steps
 from tests.support.interposed import InterposedStore
-from tests.support.vectors import random_unit
+from tests.support.vectors import begin, end, enter, random_unit
 
 LATER = NOW + timedelta(hours=1)
 
@@ -318,9 +318,10 @@ def _use_everything(store: Store) -> None:
     store.formations.backlog(session.id, other.id, limit=2, reach=Reach.FROM_START)
     store.formations.proof(session.id, agent.id)
     store.formations.find_blocked([messages[5].id])
-    store.formations.note_proof(session.id, agent.id, [messages[5].id], now=NOW)
-    store.formations.note_proof(session.id, agent.id, [messages[4].id], now=NOW)
-    store.formations.drop_proof(session.id, agent.id, [messages[4].id])
+    pair = (store.formations, session.id, agent.id)
+    note_proof(*pair, [messages[5].id], NOW)
+    note_proof(*pair, [messages[4].id], NOW)
+    drop_proof(*pair, [messages[4].id], NOW)
     store.formations.platform_memory_at(since=NOW)
     for latest in (None, 5):
         list(store.formations.find_readings(latest=latest))
@@ -503,26 +504,26 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
 
 def _switch_models(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> None:
     switch = VectorSwitch(model="next", dimensions=6, previous="m", begun_at=NOW)
-    store.switches.begin_switch(switch)
+    begin(store, switch)
     vectors = {id: (fact.hash, random_unit(1, 6)) for id, fact in _facts(store, fact_ids).items()}
     store.vectors.set_vectors(vectors, model="next", staged=True)
     store.vectors.vector_counts("next", dimensions=6)
     list(store.vectors.stale_facts("next", dimensions=6))
+    asked: list[Any] = []
     for filter in (FactFilter(scopes=tuple(scopes)), FactFilter(scopes=tuple(scopes), since=NOW)):
-        question = Question("", random_unit(1, 6))
-        store.search.candidates(
-            filter, [question], ["semantic"], model="next", limit=3, prepared=True
-        )
+        asked.append((filter, [Question("", random_unit(1, 6))], ["semantic"]))
     store.switches.vectors_of(fact_ids, model="next")
     store.switches.switch_index()
     store.switches.finds_vectors("next")
-    phases: tuple[SwitchPhase, ...] = ("filling", "switched", "settling", "clearing")
-    for before, after in itertools.pairwise(phases):
-        store.switches.move_switch("next", before=before, after=after, at=LATER)
+    enter(store, "switched")
+    for question in asked:
+        store.search.candidates(*question, model="next", limit=3)
+    for phase in ("settling", "clearing"):
+        enter(store, phase)
         list(store.switches.settle_vectors())
     store.switches.drop_switch_index()
     list(store.switches.clear_staged())
-    assert store.switches.end_switch("next")
+    end(store)
 
 
 def _facts(store: Store, fact_ids: Sequence[str]) -> dict[str, Fact]:

@@ -18,7 +18,7 @@ from edenmem.store.mongo.search import slots
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import NOW, some
 from tests.support.memory import add_fact, applied
-from tests.support.vectors import random_unit
+from tests.support.vectors import begin, end, enter, random_unit
 
 pytestmark = pytest.mark.slow
 
@@ -42,15 +42,14 @@ def stale(store: MongoStore) -> list[str]:
 def test_facts_changed_by_the_platform_are_embedded_again(store: MongoStore) -> None:
     """Known failures 19 and 37: changed text kept the old vector, under any model's name."""
     fact = add_fact(store, SCOPE, "as it was", **OLD)
-    store.switches.begin_switch(SWITCH)
+    begin(store, SWITCH)
     store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
     assert stale(store) == []
     changed = {"content": "by the platform", "hash": content_hash("by the platform")}
     store.connection.facts.update_one({"_id": object_id(fact.id)}, {"$set": changed})
     assert stale(store) == ["by the platform"]
     assert store.switches.vectors_of([fact.id], model="new") == {}
-    for before, after in (("filling", "switched"), ("switched", "settling")):
-        store.switches.move_switch("new", before=before, after=after, at=NOW)  # type: ignore[arg-type]
+    enter(store, "switched", "settling")
     assert sum(store.switches.settle_vectors()) == 0  # it replaces none
     stored = some(store.memory.fact(fact.id, with_vector=True))
     assert stored.embedding_model == "old"
@@ -64,9 +63,9 @@ def test_a_process_with_an_outdated_switch_is_corrected(
     request.addfinalizer(late.database.close)
     assert late.switches.vector_switch() is None
     fact = add_fact(store, SCOPE, "first", **OLD)
-    store.switches.begin_switch(SWITCH)
+    begin(store, SWITCH)
     store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
-    store.switches.move_switch("new", before="filling", after="switched", at=NOW)
+    enter(store, "switched")
     new: dict[str, Any] = {"embedding": random_unit(3, 6), "embedding_model": "new"}
     add_fact(late, SCOPE, "put where nobody looks", **new)
     assert stale(store) == ["put where nobody looks"]
@@ -76,11 +75,11 @@ def test_a_process_with_an_outdated_switch_is_corrected(
     assert late.switches.vector_switch() is not None
     missing = list(store.vectors.stale_facts("new", dimensions=6))
     store.vectors.set_vectors({f.id: (f.hash, random_unit(3, 6)) for f in missing}, model="new")
-    store.switches.move_switch("new", before="switched", after="settling", at=NOW)
+    enter(store, "settling")
     assert sum(store.switches.settle_vectors()) == 1
-    store.switches.move_switch("new", before="settling", after="clearing", at=NOW)
+    enter(store, "clearing")
     assert sum(store.switches.clear_staged()) == 2
-    assert store.switches.end_switch("new")
+    end(store)
     revision = ReviseFact(
         scope=SCOPE, fact_id=fact.id, expected_version=1, content="changed", at=NOW, **new
     )
@@ -93,9 +92,9 @@ def test_a_process_with_an_outdated_switch_is_corrected(
 def test_no_staged_vector_remains_after_the_switch(store: MongoStore) -> None:
     fact = add_fact(store, SCOPE, "first", **OLD)
     before = store.connection.facts.find_one({"_id": object_id(fact.id)})
-    store.switches.begin_switch(SWITCH)
+    begin(store, SWITCH)
     store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
-    store.switches.move_switch("new", before="filling", after="abandoning", at=NOW)
+    enter(store, "abandoning")
     assert sum(store.switches.clear_staged()) == 1
-    assert store.switches.end_switch("new")
+    end(store)
     assert store.connection.facts.find_one({"_id": object_id(fact.id)}) == before

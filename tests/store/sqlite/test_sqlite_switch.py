@@ -19,7 +19,7 @@ from tests.store.sqlite.test_sqlite_plans import full_scans
 from tests.support.builders import NOW, make_fact, removal
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_facts, apply
-from tests.support.vectors import random_unit
+from tests.support.vectors import begin, end, enter, random_unit
 
 pytestmark = pytest.mark.slow
 
@@ -59,15 +59,11 @@ def test_its_queries_walk_no_table(opened: SqliteStore) -> None:
     statements: set[str] = set()
     with opened.connections.reading() as connection:
         connection.set_trace_callback(statements.add)
-    opened.switches.begin_switch(SWITCH)
+    begin(opened, SWITCH)
     fill(opened)
     for since in (None, NOW):
         filter = FactFilter(scopes=(SCOPE,), since=since)
-        for prepared in (False, True):
-            model = NEW if prepared else OLD
-            opened.search.semantic_candidates(
-                filter, [model.vector("1")], model=model.model, limit=2, prepared=prepared
-            )
+        opened.search.semantic_candidates(filter, [OLD.vector("1")], model="old", limit=2)
     opened.vectors.vector_counts("new", dimensions=24)
     opened.switches.vectors_of(["f" * 24], model="new")
     with opened.connections.reading() as connection:
@@ -94,7 +90,7 @@ def test_every_fact_ends_with_one_vector_of_its_text(
     store = SqliteStore(tmp_path_factory.mktemp("switch") / "memory.db")
     store.database.initialize()
     add_facts(store, make_fact(SCOPE, "first", **known("first")))
-    store.switches.begin_switch(SWITCH)
+    begin(store, SWITCH)
     for place, (step, which) in enumerate(steps):
         facts = sorted(store.memory.facts(MINE), key=lambda fact: fact.content)
         fact = facts[which % len(facts)] if facts else None
@@ -118,17 +114,17 @@ def test_every_fact_ends_with_one_vector_of_its_text(
             case "fill":
                 fill(store)
             case "commit":
-                store.switches.move_switch("new", before="filling", after="switched", at=NOW)
+                enter(store, "switched")
             case "back":
-                store.switches.move_switch("new", before="switched", after="filling", at=NOW)
+                enter(store, "filling")
         all_found(store)
     fill(store)
-    store.switches.move_switch("new", before="filling", after="switched", at=NOW)
-    store.switches.move_switch("new", before="switched", after="settling", at=NOW)
+    enter(store, "switched")
+    enter(store, "settling")
     list(store.switches.settle_vectors())
-    store.switches.move_switch("new", before="settling", after="clearing", at=NOW)
+    enter(store, "clearing")
     assert list(store.switches.clear_staged()) == []
-    assert store.switches.end_switch("new")
+    end(store)
     for fact in store.memory.facts(MINE, with_vectors=True):
         assert (fact.embedding_model, fact.embedding) == ("new", NEW.vector(fact.content))
     assert codes(store) == ()
@@ -137,12 +133,14 @@ def test_every_fact_ends_with_one_vector_of_its_text(
 
 def all_found(store: SqliteStore) -> None:
     facts = {fact.id: fact for fact in store.memory.facts(MINE)}
+    switch = store.switches.vector_switch()
     for model in (OLD, NEW):
         having = store.switches.vectors_of(list(facts), model=model.model)
         assert all(model.vector(facts[id].content) == vector for id, vector in having.items())
-        if having:
+        is_prepared = switch is not None and switch.phase == "filling" and model is NEW
+        if having and not is_prepared:
             (found,) = store.search.semantic_candidates(
-                MINE, [random_unit(1, model.dimensions)], model=model.model, limit=99, prepared=True
+                MINE, [random_unit(1, model.dimensions)], model=model.model, limit=99
             )
             assert {one.fact_id for one in found} == set(having)
     assert codes(store) == ()
@@ -150,7 +148,7 @@ def all_found(store: SqliteStore) -> None:
 
 def test_the_codes_of_both_models_are_rebuilt(opened: SqliteStore) -> None:
     add_facts(opened, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(5)))
-    opened.switches.begin_switch(SWITCH)
+    begin(opened, SWITCH)
     fill(opened)
     with opened.connections.writing() as connection:
         connection.execute("DELETE FROM vector_codes")

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 
@@ -28,7 +27,6 @@ from edenmem.models.formation import (
     calls_from,
 )
 from edenmem.models.ids import as_utc
-from edenmem.store.common.progress import proof_record
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
@@ -82,29 +80,6 @@ class MongoFormations:
 
     def proof(self, session_id: str, agent_id: str) -> set[str]:
         return find_proof(self._db, session_id, agent_id)
-
-    def note_proof(
-        self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
-    ) -> None:
-        pair = _pair(session_id, agent_id)
-        seq = 0
-        for document in self._db.formations.find(pair, {"trigger": 1, "seq": 1}):
-            seq = max(seq, codec.number(document.get("seq")))
-            if document.get("trigger") == Trigger.PLATFORM:
-                ids = {"$each": object_ids(message_ids)}
-                more = {"$addToSet": {"superseded_message_ids": ids}}
-                self._db.formations.update_one({"_id": document["_id"]}, more)
-                return
-        record = proof_record(session_id, agent_id, seq + 1, message_ids, now)
-        with suppress(DuplicateKeyError):  # another worker was first; the next look notes the rest
-            self._db.formations.insert_one(formation_document(record))
-
-    def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
-        gone = {"$pullAll": {"superseded_message_ids": object_ids(message_ids)}}
-        for document in self._db.formations.find(_pair(session_id, agent_id), {"trigger": 1}):
-            if document.get("trigger") == Trigger.PLATFORM:
-                self._db.formations.update_one({"_id": document["_id"]}, gone)
-        self._db.cold.update_one({"_id": object_id(session_id)}, {"$set": {"settled": None}})
 
     def platform_memory_at(self, *, since: datetime) -> datetime | None:
         # IDs contain the time of creation. Only edenmem writes the field "private".
@@ -198,10 +173,6 @@ class MongoFormations:
         return islice(map(formation_from, found), limit)
 
 
-def _pair(session_id: str, agent_id: str) -> Filter:
-    return {"session_id": object_id(session_id), "agent_id": object_id(agent_id)}
-
-
 def formation_document(formation: Formation) -> Document:
     """Return a new document for a formation.
 
@@ -210,11 +181,13 @@ def formation_document(formation: Formation) -> Document:
     """
     document: Document = {
         "_id": object_id(formation.id),
-        **_pair(formation.session_id, formation.agent_id),
+        "session_id": object_id(formation.session_id),
+        "agent_id": object_id(formation.agent_id),
         "seq": formation.seq,
         "status": formation.status.value,
         "trigger": formation.trigger.value,
-        "message_ids": object_ids(formation.message_ids),
+        # Never empty, so that the unique index of messages applies to no two empty lists.
+        "message_ids": object_ids(formation.message_ids) or [object_id(formation.id)],
         "last_message_at": formation.last_message_at,
         "created_at": formation.created_at,
         "updated_at": formation.updated_at,
@@ -233,7 +206,6 @@ def formation_document(formation: Formation) -> Document:
         document["unfinished"] = True
     if formation.superseded_message_ids:
         document["superseded_message_ids"] = object_ids(formation.superseded_message_ids)
-        document["message_ids"] = document["message_ids"] or [document["_id"]]
     if formation.next_step:
         document["next_step"] = formation.next_step
     if formation.changes is not None:

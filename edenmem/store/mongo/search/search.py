@@ -137,7 +137,6 @@ class MongoSearch:
         limit: int,
         exact: bool = False,
         floor: float = 0.0,
-        prepared: bool = False,
     ) -> list[list[Candidate]]:
         """See `Search.semantic_candidates`."""
         search = self._choice.current()
@@ -145,8 +144,7 @@ class MongoSearch:
         switch = self._slots.read_switch() if isinstance(search, Scan) else self._slots.switch()
         while True:
             try:
-                if not prepared:
-                    check_in_force(switch, model)
+                check_in_force(switch, model)
                 found = search.semantic(
                     filter,
                     vectors,
@@ -206,7 +204,6 @@ class MongoSearch:
         model: str,
         limit: int,
         exact: bool = False,
-        prepared: bool = False,
     ) -> Candidates:
         """See `Search.candidates`."""
         texts = [question.text for question in questions]
@@ -218,7 +215,6 @@ class MongoSearch:
                 model=model,
                 limit=limit,
                 exact=exact,
-                prepared=prepared,
             )
             if name == "semantic"
             else partial(self.text_candidates, filter, texts, limit=limit, source=name == "source")

@@ -7,24 +7,23 @@ then the new ones are in a separate field with a separate search index.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from contextlib import suppress
 from typing import Any
 
 from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
-from edenmem.models.embeddings import SwitchPhase, VectorSwitch, continue_switch
+from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.indexes import IndexState
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, SearchIndex, VectorSlot
+from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter
 from edenmem.store.mongo.search.search import SearchChoice, finds_vector_of
 from edenmem.store.mongo.search.search_definitions import state_of
 from edenmem.store.mongo.search.slots import (
     STAGED_FIELDS,
-    SWITCH_ID,
     Slots,
     of_this_text,
     switch_document,
@@ -61,51 +60,19 @@ class MongoSwitches:
         """See `ModelSwitches.vector_switch`."""
         return self._slots.read_switch()
 
-    def begin_switch(self, switch: VectorSwitch) -> VectorSwitch:
-        """See `ModelSwitches.begin_switch`."""
-        try:
-            self._db.switches.insert_one(switch_document(switch))
-        except DuplicateKeyError:
-            there = self._slots.read_switch()
-            if there is None:  # it has just ended
-                return self.begin_switch(switch)
-            switch = continue_switch(there, switch)
-        self._slots.forget_switch()
-        self._make_index(switch)
-        return switch
-
-    def _make_index(self, switch: VectorSwitch) -> None:
-        if not self._db.facts.answers_search():
-            return
-        wanted = _index_of(switch)
-        found = self._staged_index()
-        if found is None:
-            self._db.facts.create_search_index(wanted.name, wanted.type, wanted.definition)
-        elif state_of(wanted, found).differences:  # left by another switch
-            self._db.facts.update_search_index(wanted.name, wanted.definition)
-
-    def _staged_index(self) -> Document | None:
-        for index in self._db.facts.search_indexes():
-            if index.get("name") == STAGED.index:
-                return index
-        return None
-
-    def move_switch(
-        self, model: str, *, before: SwitchPhase, after: SwitchPhase, at: datetime
-    ) -> bool:
+    def move_switch(self, before: VectorSwitch | None, after: VectorSwitch | None) -> bool:
         """See `ModelSwitches.move_switch`."""
-        fields: Document = {"phase": after}
-        if after == "switched":
-            fields["switched_at"] = at
         self._slots.forget_switch()
-        there = {"_id": SWITCH_ID, "model": model, "phase": before}
-        return self._db.switches.update_one(there, {"$set": fields}) > 0
-
-    def end_switch(self, model: str) -> bool:
-        """See `ModelSwitches.end_switch`."""
-        self._slots.forget_switch()
-        ended = {"$in": ["clearing", "abandoning"]}
-        return self._db.switches.delete_one({"_id": SWITCH_ID, "model": model, "phase": ended})
+        if before is not None:
+            same = switch_document(before)
+            if after is None:
+                return self._db.switches.delete_one(same)
+            return self._db.switches.update_one(same, {"$set": switch_document(after)}) > 0
+        if after is not None:
+            with suppress(DuplicateKeyError):
+                self._db.switches.insert_one(switch_document(after))
+                return True
+        return False
 
     # -- the search index ------------------------------------------------------------------
 
@@ -116,7 +83,14 @@ class MongoSwitches:
             return None
         if not self._db.facts.answers_search():
             return None
-        return state_of(_index_of(switch), self._staged_index())
+        wanted = names.vector_index(dimensions=switch.dimensions, slot=STAGED)
+        return state_of(wanted, self._staged_index())
+
+    def _staged_index(self) -> Document | None:
+        for index in self._db.facts.search_indexes():
+            if index.get("name") == STAGED.index:
+                return index
+        return None
 
     def drop_switch_index(self) -> bool:
         """See `ModelSwitches.drop_switch_index`."""
@@ -182,10 +156,6 @@ class MongoSwitches:
             for name in models_of(self._db, {"agent_id": agent}):
                 if but is None or name != but:
                     yield {OWN.model: name, "agent_id": agent}
-
-
-def _index_of(switch: VectorSwitch) -> SearchIndex:
-    return names.vector_index(dimensions=switch.dimensions, slot=STAGED)
 
 
 def _settle_vector(document: Document) -> UpdateOne:

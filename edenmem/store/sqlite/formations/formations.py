@@ -32,7 +32,6 @@ from edenmem.store.common.progress import (
     Place,
     Readers,
     is_free_again,
-    proof_record,
     select_waiting,
 )
 from edenmem.store.protocol.formations import Backlog
@@ -49,8 +48,6 @@ COLUMNS = (
     " superseded_message_ids, next_step"
 )
 _COLUMNS = (*COLUMNS.split(", "), "changes")
-#: Columns that have their value of before when a step is taken.
-_DECIDING = (*DECIDING, "superseded_message_ids")
 
 
 def _json(value: Any) -> str:
@@ -138,8 +135,8 @@ def _move(connection: sqlite3.Connection, before: Formation, after: Formation) -
     }
     moved = connection.execute(
         f"UPDATE OR IGNORE formations SET {', '.join(f'{name} = ?' for name in changed)}"
-        f" WHERE id = ? AND {' AND '.join(f'{name} IS ?' for name in _DECIDING)}",
-        (*changed.values(), before.id, *(_encode(before, name) for name in _DECIDING)),
+        f" WHERE id = ? AND {' AND '.join(f'{name} IS ?' for name in DECIDING)}",
+        (*changed.values(), before.id, *(_encode(before, name) for name in DECIDING)),
     ).rowcount
     if not moved:
         return False
@@ -151,25 +148,6 @@ def _move(connection: sqlite3.Connection, before: Formation, after: Formation) -
     if after.status is FormationStatus.SUPERSEDED:
         reset_cold_note(connection, after.session_id)
     return True
-
-
-def _find_noted(
-    connection: sqlite3.Connection, session_id: str, agent_id: str
-) -> dict[str, tuple[str, ...]]:
-    """Return the noted proof of what the platform read, by the ID of its record."""
-    rows = connection.execute(
-        "SELECT id, superseded_message_ids FROM formations"
-        " WHERE session_id = ? AND agent_id = ? AND trigger = 'platform'",
-        (session_id, agent_id),
-    )
-    return {id: from_list(ids) for id, ids in rows}
-
-
-def _set_noted(connection: sqlite3.Connection, id: str, message_ids: Iterable[str]) -> None:
-    connection.execute(
-        "UPDATE formations SET superseded_message_ids = ? WHERE id = ?",
-        (json_array(message_ids), id),
-    )
 
 
 class Formations(Part):
@@ -187,32 +165,9 @@ class Formations(Part):
 
     def proof(self, session_id: str, agent_id: str) -> set[str]:
         with self._db.reading() as connection:
-            noted = _find_noted(connection, session_id, agent_id)
-            return find_proof(connection, session_id, agent_id).difference(*noted.values())
-
-    def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
-        gone = frozenset(message_ids)
-        with self._db.writing() as connection:
-            for id, known in _find_noted(connection, session_id, agent_id).items():
-                _set_noted(connection, id, (each for each in known if each not in gone))
-            connection.execute("UPDATE sessions SET settled = NULL WHERE id = ?", (session_id,))
-
-    def note_proof(
-        self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
-    ) -> None:
-        with self._db.writing() as connection:
-            noted = _find_noted(connection, session_id, agent_id)
-            for id, known in noted.items():
-                _set_noted(connection, id, dict.fromkeys((*known, *message_ids)))
-            if noted:
-                return
-            (last,) = connection.execute(
-                "SELECT coalesce(max(seq), 0) FROM formations WHERE session_id = ?"
-                " AND agent_id = ?",
-                (session_id, agent_id),
-            ).fetchone()
-            record = proof_record(session_id, agent_id, last + 1, message_ids, now)
-            insert_formation(connection, record)
+            records = connection.execute(_RECORDS, (session_id, agent_id)).fetchall()
+            noted = (from_list(ids) for trigger, ids in records if trigger == Trigger.PLATFORM)
+            return find_proof(connection, session_id, agent_id).difference(*noted)
 
     def platform_memory_at(self, *, since: datetime) -> datetime | None:
         return None

@@ -113,7 +113,6 @@ class Search(Part):
         limit: int,
         exact: bool = False,
         floor: float = 0.0,
-        prepared: bool = False,
     ) -> list[list[Candidate]]:
         found = self._find(
             filter,
@@ -123,7 +122,6 @@ class Search(Part):
             limit=limit,
             exact=exact,
             floor=floor,
-            prepared=prepared,
         )
         return [_candidates(lists["semantic"]) for lists in found.lists]
 
@@ -136,11 +134,8 @@ class Search(Part):
         model: str,
         limit: int,
         exact: bool = False,
-        prepared: bool = False,
     ) -> Candidates:
-        return self._find(
-            filter, questions, lists, model=model, limit=limit, exact=exact, prepared=prepared
-        )
+        return self._find(filter, questions, lists, model=model, limit=limit, exact=exact)
 
     def _find(
         self,
@@ -152,7 +147,6 @@ class Search(Part):
         model: str = "",
         exact: bool = False,
         floor: float = 0.0,
-        prepared: bool = False,
     ) -> Candidates:
         """Search by numbers of facts; their IDs are read once, at the end."""
         semantic = "semantic" in lists
@@ -164,7 +158,7 @@ class Search(Part):
                 nothing: Lists = {name: ListScores({}) for name in lists}
                 return Candidates(lists=(nothing,) * len(questions))
             map_file(connection)
-            if semantic and not prepared:
+            if semantic:
                 check_in_force(switch_of(connection), model)
             if "source" in lists:
                 source_words.require_complete(connection)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime
 
-from edenmem.models.embeddings import SwitchPhase, VectorSwitch, continue_switch
+from edenmem.models.embeddings import SwitchPhase, VectorSwitch
 from edenmem.models.indexes import IndexState
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import Part, json_array
@@ -37,42 +36,24 @@ class ModelSwitches(Part):
         with self._db.reading() as connection:
             return switch_of(connection)
 
-    def begin_switch(self, switch: VectorSwitch) -> VectorSwitch:
+    def move_switch(self, before: VectorSwitch | None, after: VectorSwitch | None) -> bool:
         with self._db.writing() as connection:
-            there = switch_of(connection)
-            if there is not None:
-                return continue_switch(there, switch)
-            connection.execute(
-                "INSERT INTO vector_switch VALUES (1, ?, ?, ?, ?, ?, NULL)",
-                (
-                    switch.model,
-                    switch.dimensions,
-                    switch.previous,
-                    switch.phase,
-                    to_ms(switch.begun_at),
-                ),
-            )
-        return switch
-
-    def move_switch(
-        self, model: str, *, before: SwitchPhase, after: SwitchPhase, at: datetime
-    ) -> bool:
-        switched_at = to_ms(at) if after == "switched" else None
-        with self._db.writing() as connection:
-            moved = connection.execute(
-                "UPDATE vector_switch SET phase = ?, switched_at = coalesce(?, switched_at)"
-                " WHERE model = ? AND phase = ?",
-                (after, switched_at, model, before),
-            )
-            return moved.rowcount > 0
-
-    def end_switch(self, model: str) -> bool:
-        with self._db.writing() as connection:
-            ended = connection.execute(
-                "DELETE FROM vector_switch WHERE model = ? AND phase IN ('clearing', 'abandoning')",
-                (model,),
-            )
-            return ended.rowcount > 0
+            if switch_of(connection) != before:
+                return False
+            connection.execute("DELETE FROM vector_switch")
+            if after is not None:
+                connection.execute(
+                    "INSERT INTO vector_switch VALUES (1, ?, ?, ?, ?, ?, ?)",
+                    (
+                        after.model,
+                        after.dimensions,
+                        after.previous,
+                        after.phase,
+                        to_ms(after.begun_at),
+                        None if after.switched_at is None else to_ms(after.switched_at),
+                    ),
+                )
+        return True
 
     def switch_index(self) -> IndexState | None:
         return None  # codes are written with their vectors
@@ -99,37 +80,31 @@ class ModelSwitches(Part):
         return True
 
     def settle_vectors(self) -> Iterator[int]:
-        while settled := self._settle():
-            yield settled
-
-    def _settle(self) -> int:
-        with self._db.writing() as connection:
-            if not _is_in(connection, "settling", "clearing"):
-                return 0
-            rows = connection.execute(_STAGED, (_PAGE,)).fetchall()
-            for number, scope_id, own, model_id, vector in rows:
-                vectors.drop_staged(connection, number, scope_id)
-                vectors.drop_vector(connection, number, scope_id, own)
-                vectors.put_vector(connection, number, scope_id, model_id, vector)
-                connection.execute(
-                    "UPDATE facts SET model_id = ? WHERE fact_no = ?", (model_id, number)
-                )
-            touch_scopes(connection, {row[1] for row in rows})
-        return len(rows)
+        return self._unstage(("settling", "clearing"), settle=True)
 
     def clear_staged(self) -> Iterator[int]:
-        while cleared := self._clear():
-            yield cleared
+        return self._unstage(("clearing", "abandoning"), settle=False)
 
-    def _clear(self) -> int:
-        with self._db.writing() as connection:
-            if not _is_in(connection, "clearing", "abandoning"):
-                return 0
-            rows = connection.execute(_STAGED, (_PAGE,)).fetchall()
-            for number, scope_id, *_ in rows:
-                vectors.drop_staged(connection, number, scope_id)
-            touch_scopes(connection, {row[1] for row in rows})
-        return len(rows)
+    def _unstage(self, phases: Collection[SwitchPhase], *, settle: bool) -> Iterator[int]:
+        """Remove staged vectors in these phases; ``settle`` replaces the old ones by them."""
+        while True:
+            with self._db.writing() as connection:
+                switch = switch_of(connection)
+                if switch is None or switch.phase not in phases:
+                    return
+                rows = connection.execute(_STAGED, (_PAGE,)).fetchall()
+                for number, scope_id, own, model_id, vector in rows:
+                    vectors.drop_staged(connection, number, scope_id)
+                    if settle:
+                        vectors.drop_vector(connection, number, scope_id, own)
+                        vectors.put_vector(connection, number, scope_id, model_id, vector)
+                        connection.execute(
+                            "UPDATE facts SET model_id = ? WHERE fact_no = ?", (model_id, number)
+                        )
+                touch_scopes(connection, {row[1] for row in rows})
+            if not rows:
+                return
+            yield len(rows)
 
 
 def switch_of(connection: sqlite3.Connection) -> VectorSwitch | None:
@@ -146,11 +121,6 @@ def switch_of(connection: sqlite3.Connection) -> VectorSwitch | None:
         begun_at=time(begun_at),
         switched_at=optional_time(switched_at),
     )
-
-
-def _is_in(connection: sqlite3.Connection, *phases: SwitchPhase) -> bool:
-    switch = switch_of(connection)
-    return switch is not None and switch.phase in phases
 
 
 def touch_scopes(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
