@@ -84,8 +84,7 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     first ones. ``seconds`` is the working time of all processes. ``undo_runs`` are runs that undid
     or redid this run. ``incomplete`` lists missing or unreadable parts of the source,
     ``incomplete_accepted`` whether the operator accepts them. A run is done after verification;
-    ``verification`` is the latest outcome. ``names_taken`` counts
-    accounts that were not added because their usernames were taken.
+    ``verification`` is the latest outcome.
     """
 
     id: str
@@ -109,7 +108,6 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: tuple[V1Damage, ...] = ()
     incomplete_accepted: bool = False
     verification: RunCheck | None = None
-    names_taken: int = 0
     results: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property

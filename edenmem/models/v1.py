@@ -64,9 +64,7 @@ class V1ProblemKind(StrEnum):
     REPEATED_PAIR = "repeated_pair"  # a second text for one agent and user
     UNKNOWN_USER = "unknown_user"  # the user no longer exists
     UNKNOWN_AGENT = "unknown_agent"  # the agent no longer exists
-    OVER_LIMIT = "over_limit"  # longer than v2 allows; migrated in full
     ASSEMBLED_TEXT = "assembled_text"  # the text is only in fully_formed_memory
-    NAME_TAKEN = "name_taken"  # the username is taken; the account is not added
     NOT_AN_ID = "not_an_id"  # a list of IDs has an invalid entry
     NO_PLACE = "no_place"  # unknown fields, and no memory in v2 whose log entry could keep them
 
@@ -203,9 +201,7 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
             otherwise they are left behind.
         episodes: "leave" episodes behind, or "keep" them as reflections of their sessions.
         agents: Only these agents (empty: all), as IDs or names; a plan has IDs.
-        fact_words: Word limit of facts; longer facts are reported, and migrated in full.
-        reflection_words: Word limit of directives, suggestions and episodes.
-        user_words: Word limit of a user's text; the other three limits likewise.
+        user_words: Word limit of a user's text in v2; the other three limits likewise.
         database: The database to read, if there are several.
         files: Patterns of file names, to select one of several files per collection.
     """
@@ -214,8 +210,6 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
     provenance: bool = False
     episodes: Literal["leave", "keep"] = "leave"
     agents: tuple[str, ...] = ()
-    fact_words: int = 30
-    reflection_words: int = 35
     user_words: int = 300
     agent_words: int = 1200
     shard_words: int = 1000

@@ -177,7 +177,7 @@ class TestTheOthers:
             assert dict(plan.about.totals) == {**dict.fromkeys(plan.about.totals, 0), **told}
             assert plan.about.not_asked["memory_agent"] == 4
 
-    def test_words_beyond_a_limit_are_told(self) -> None:
+    def test_a_text_gets_the_limit_of_words(self) -> None:
         (item,) = (
             item
             for item in items_of(EXAMPLE, user_words=3)
@@ -185,7 +185,6 @@ class TestTheOthers:
         )
         assert item.text
         assert item.text.word_limit == 3
-        assert "10 words, the limit is 3" in item.problems[-1].detail
 
     def test_accounts_are_told_by_the_store_if_the_source_does_not_know(
         self, tmp_path: Path

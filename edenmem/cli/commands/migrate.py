@@ -241,10 +241,7 @@ def v1(
         if dry_run or not yes:
             planned = _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
-            end_if(
-                planned.problems_by_kind.get("name_taken")
-                or (planned.incomplete and not allow_incomplete)
-            )
+            end_if(planned.incomplete and not allow_incomplete)
             return
         documents = many(sum(plan.about.totals.values()), "document")
         run.confirm(f"Migrate {documents} into {run.service.setup.location}?", yes=yes)
@@ -258,7 +255,6 @@ def _has_failed(made: MigrationReport) -> bool:
     run, check, embedding = made.run, made.verification, made.embedding
     return bool(
         run.counts.get("failed")
-        or run.names_taken
         or run.lacks_input
         or (embedding is not None and embedding.failed)
         or (check is not None and not check.complete)
@@ -299,8 +295,6 @@ def _v1_options(run: Invocation, **given: Any) -> V1Options:
 
     scopes = run.service.scopes.in_database().scopes
     return V1Options(
-        fact_words=run.settings.formation.fact_words,
-        reflection_words=run.settings.formation.reflection_words,
         user_words=scopes.user.word_limit,
         agent_words=scopes.agent.word_limit,
         shard_words=scopes.shard.word_limit,

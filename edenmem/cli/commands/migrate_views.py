@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import plan_data, to_data
-from edenmem.cli.terminal.tables import Column, format_cost
+from edenmem.cli.terminal.tables import Column
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
 from edenmem.models.v1 import V1Damage, V1Problem
 from edenmem.text import cell, many, one_line
@@ -65,7 +65,6 @@ _DIFFERENCES = {
     "missing": "is missing",
     "changed": "was changed",
     "duplicate": "is a duplicate",
-    "copy": "is a copy",
     "extra": "is not from v1",
     "order": "is out of order",
 }
@@ -169,7 +168,6 @@ def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             *_lines("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
             ("problems", format_counts(plan.problems_by_kind)),
             ("unknown fields", format_counts(plan.unknown_fields, names)),
-            ("embedding", _embedding(plan)),
         ]
     )
     if rows:
@@ -194,17 +192,6 @@ def _incomplete(found: Sequence[V1Damage]) -> list[tuple[str, object]]:
 def _lines(name: str, texts: Sequence[str]) -> list[tuple[str, object]]:
     """Return a line for each text, labeled with the name."""
     return [("" if number else name, text) for number, text in enumerate(texts)]
-
-
-def _embedding(plan: MigrationPlan) -> str:
-    if not plan.facts:
-        return ""
-    model = (
-        f" with {plan.model}, {format_cost(plan.cost)}"
-        if plan.model
-        else "; no embedding model is configured"
-    )
-    return f"{many(plan.facts, 'fact')}, about {plan.tokens:,} tokens{model}"
 
 
 def _print_samples(run: Invocation, plan: MigrationPlan) -> None:
@@ -247,11 +234,6 @@ def print_report(run: Invocation, report: MigrationReport) -> None:
             "the input is incomplete: migrated the readable part (exit 1 without"
             " --allow-incomplete)"
         )
-    if report.run.names_taken:
-        run.out.note(
-            "accounts with a taken username were not added (exit 1); their memory is stored under"
-            " their IDs"
-        )
     if any(report.run.counts.get(made) for made in ("migrated", "merged")):
         run.out.note(f"to roll back: edenmem migrate rollback {report.run.id}")
 
@@ -284,7 +266,6 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
         ("documents", _format_total(run.results, _RESULTS)),
         ("items", f"{run.done:,} of {run.total:,}"),
         ("outcome", format_counts(run.counts, _OUTCOMES)),
-        ("not added", f"{run.names_taken:,}: the username is taken" if run.names_taken else None),
         ("resumed", many(run.resumed, "time") if run.resumed else None),
         ("took", f"{run.seconds:.1f} s{rate}"),
         *_incomplete(run.incomplete),
@@ -341,8 +322,7 @@ def _print_run_problems(run: Invocation, found: MigrationRun) -> None:
         more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
         run.out.paragraph("  ", f"{one_line(reason, 300)}: {one_line(sources[0], 80)}{more}")
     listed = ("kept", "bad", "failed")
-    beyond = sum(found.counts.get(name, 0) for name in listed) + found.names_taken
-    beyond -= len(found.problems)
+    beyond = sum(found.counts.get(name, 0) for name in listed) - len(found.problems)
     if beyond > 0:
         run.out.note(f"and {beyond:,} more; --dry-run lists those in the source")
 

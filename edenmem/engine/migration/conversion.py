@@ -33,7 +33,7 @@ from edenmem.models.v1 import (
 )
 from edenmem.models.v1 import V1ProblemKind as Kind
 from edenmem.store.sqlite.v1.staging import SqliteV1Stage
-from edenmem.text import clean, one_line, word_count
+from edenmem.text import clean, one_line
 
 #: Why a listed memory ID is ignored.
 _REFUSALS = {
@@ -261,16 +261,12 @@ class ItemBuilder:
         """Return the item of a text, which has no target if the text is empty."""
         if not text.content:
             return self.item("text", sources, "no text yet", **more)
-        limit, words = self.word_limits[scope.kind], word_count(text.content)
-        if words > limit:
-            detail = f"the text has {words:,} words, the limit is {limit:,}; moved whole"
-            sources[0].notes += ((Kind.OVER_LIMIT, detail),)
         made = Consolidation(
             id="",
             **scope.fields(),
             consolidated_content=text.content,
             version=text.version,
-            word_limit=limit,
+            word_limit=self.word_limits[scope.kind],
             updated_at=at,
         )
         if text.assembled:
@@ -453,7 +449,7 @@ def _name(document: V1Shard, taken: set[str]) -> tuple[str, tuple[Note, ...]]:
         name = f"shard {document.id[:8]}"
         notes.append((Kind.EMPTY, f"shard_name is missing; named {name!r}"))
     if len(name) > _NAME_CHARACTERS:
-        notes.append((Kind.OVER_LIMIT, f"shard_name is too long; shortened: {name}"))
+        notes.append((Kind.WRONG_SHAPE, f"shard_name is too long; shortened: {name}"))
         name = name[:_NAME_CHARACTERS].rstrip()
     numbered, number = name, 1
     while numbered in taken:
@@ -498,17 +494,10 @@ def _content(staged: V1StagedDocument) -> str:
     return clean(_memory(staged).content).strip()
 
 
-def _notes(staged: V1StagedDocument, content: str, limit: int, *, times: int = 1) -> list[Note]:
-    memory = _memory(staged)
-    notes = character_notes(memory.content, "content")
+def _notes(staged: V1StagedDocument, content: str, *, times: int = 1) -> list[Note]:
+    notes = character_notes(_memory(staged).content, "content")
     if not content:
         notes.append((Kind.EMPTY, "content is empty"))
-    # A cheap count suffices for most: in ASCII, each word ends at white space.
-    elif (len(content.split()) > limit or not content.isascii()) and (
-        words := word_count(content)
-    ) > limit:
-        detail = f"the {memory.memory_type or 'memory'} has {words:,} words, the limit is {limit}"
-        notes.append((Kind.OVER_LIMIT, f"{detail}; moved whole"))
     if times > 1:
         notes.append((Kind.LISTED_TWICE, f"listed {times} times; moved once"))
     return notes
@@ -539,7 +528,7 @@ def facts(builder: ItemBuilder) -> Iterator[V1Item]:
         content = _content(equal[0][1])
         sources = []
         for (*_, times), staged in equal:
-            notes = _notes(staged, content, builder.options.fact_words, times=times)
+            notes = _notes(staged, content, times=times)
             sources.append(Source(staged, *notes, *_wrong_type(staged, "fact", "facts")))
         memories = [_memory(staged) for _, staged in equal]
         scope = builder.scope(key)
@@ -625,7 +614,7 @@ def _reflection(
     **more: Any,
 ) -> V1Item:
     memory, content = _memory(staged), _content(staged)
-    own = _notes(staged, content, builder.options.reflection_words, times=times)
+    own = _notes(staged, content, times=times)
     reflection = None
     if content:
         reflection = Reflection(
@@ -656,7 +645,7 @@ def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
             scope = Scope.session(builder.agent_id, session_id)
             yield _reflection(builder, scope, staged, "episodes", kind="episode")
         else:
-            notes = _notes(staged, _content(staged), builder.options.reflection_words)
+            notes = _notes(staged, _content(staged))
             reason = "episodes without a session"
             yield builder.item("episode", [Source(staged, *notes)], reason)
 

@@ -111,7 +111,7 @@ def find_same(
             continue
         if run.incomplete and not options.accept_incomplete:
             continue
-        if not check.state or run.names_taken or tell_state(run, runs, now) is not RunState.DONE:
+        if not check.state or tell_state(run, runs, now) is not RunState.DONE:
             continue
         fingerprint = fingerprint or source.fingerprint()
         if fingerprint in check.state.split():

@@ -99,10 +99,6 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
         outcomes: Numbers of items by outcome.
         conflicts_by_treatment: Numbers of items that conflict with v2 memory.
         conflicts: The first conflicts.
-        facts: Number of facts to embed.
-        model: The embedding model.
-        tokens: Estimated tokens to embed the facts.
-        cost: Estimated cost in US dollars (None: no price is configured).
         notices: Remarks for the operator.
         resumes: ID of the unfinished run that this run resumes.
         incomplete: Missing or unreadable parts of the source.
@@ -123,10 +119,6 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: dict[str, int] = msgspec.field(default_factory=dict)
     conflicts_by_treatment: dict[str, int] = msgspec.field(default_factory=dict)
     conflicts: tuple[PlanConflict, ...] = ()
-    facts: int = 0
-    model: str = ""
-    tokens: int = 0
-    cost: float | None = None
     notices: tuple[str, ...] = ()
     resumes: str | None = None
     incomplete: tuple[V1Damage, ...] = ()
@@ -154,15 +146,15 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-DifferenceKind = Literal["missing", "changed", "duplicate", "copy", "extra", "order"]
+DifferenceKind = Literal["missing", "changed", "duplicate", "extra", "order"]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """A difference between a store and its source and log.
 
     Attributes:
-        kind: "missing"; "changed": a field differs; "duplicate": twice in its scope; "copy": in v1
-            only in another scope; "extra": not in v1; "order": of a buffer.
+        kind: "missing"; "changed": a field differs; "duplicate": several documents of one scope;
+            "extra": v1 has nothing there; "order": of a buffer.
         target_type: fact, reflection, consolidation, policy, agent, user, buffer or history.
         target_id: The ID; empty for a buffer.
         scope: The actual or expected scope.

@@ -25,7 +25,6 @@ from edenmem.engine.migration.comparison import load_found, load_written
 from edenmem.engine.migration.items import Treatment, format_sources
 from edenmem.engine.migration.ledger import hold_lease, refuse_other_options, resumable
 from edenmem.engine.migration.people import add_people
-from edenmem.engine.migration.planning import facts_by_scope, room_notices
 from edenmem.engine.migration.reports import (
     MigrationReport,
     RunOptions,
@@ -194,16 +193,13 @@ class V1Runner:
         )
 
     def _add_people(self) -> None:
-        """Add accounts, and note those that were not added, and bad documents."""
-        taken, self._notices = add_people(self._runtime, self._plan)
-        most = KEPT_PROBLEMS // 2
-        named = [(f"{each.collection}/{each.document_id}", each.detail) for each in taken[:most]]
-        named += [
-            (format_sources(item.sources), item.reason)
-            for item in islice(self._plan.items(Outcome.BAD), most)
-        ]
-        problems = tuple(RunProblem(source=source, reason=why) for source, why in named)
-        self._run = msgspec.structs.replace(self._run, names_taken=len(taken), problems=problems)
+        """Add accounts, and note bad documents."""
+        self._notices = add_people(self._runtime, self._plan)
+        problems = tuple(
+            RunProblem(source=format_sources(item.sources), reason=item.reason)
+            for item in islice(self._plan.items(Outcome.BAD), KEPT_PROBLEMS // 2)
+        )
+        self._run = msgspec.structs.replace(self._run, problems=problems)
 
     def _compare(self, step: Steps) -> Applier:
         """Load the state of the store, and settle what it has already."""
@@ -243,8 +239,6 @@ class V1Runner:
         if removed := applier.treatments[Treatment.REMOVED]:
             self._has_written, counts["removed"] = True, removed
         self._put(counts=counts, done=self._run.total)
-        facts = facts_by_scope(self._store, self._plan.about.agents)
-        self._notices += room_notices(self._store, self._runtime.settings, facts)
 
     async def _embed(self, progress: RunProgress) -> BackfillReport | None:
         runtime = self._runtime

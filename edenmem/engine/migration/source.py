@@ -17,10 +17,8 @@ from edenmem.engine.migration.items import (
     SWITCH,
     TYPES,
     digest_of,
-    digest_of_text,
     format_sources,
     origin_of,
-    text_of,
 )
 from edenmem.engine.scopes.references import MIN_PREFIX
 from edenmem.errors import AmbiguousReference, NotFoundError
@@ -222,9 +220,7 @@ def rows_of(items: Iterable[V1Item]) -> Iterator[TargetRow]:
         origin = f"from {format_sources(item.sources)}"
         # No log entry has the origin of a text with older ones.
         origin = f"older texts {origin}" if item.earlier else origin
-        text = digest_of_text(text_of(memory))
-        digests = (digest_of(memory), origin_of(origin), text)
-        yield TargetRow(*about, type, key, scope, *digests)
+        yield TargetRow(*about, type, key, scope, digest_of(memory), origin_of(origin))
 
 
 def _find_agent(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -449,15 +449,15 @@ class _Check:
                 own = entries[Key(kind, model.id)]
                 is_logged = bool(own) and own[-1].after is not None
                 if not is_logged or own[-1].scope != model.home:
-                    unknown.append((model, self._describe(model)))
-            platform = self._find_platforms([model for model, what in unknown if what == "extra"])
+                    unknown.append(model)
+            platform = self._find_platforms(unknown)
             self._of_platform += len(platform)
-            for model, what in unknown:
+            for model in unknown:
                 if model.id not in platform:
                     self._add(
                         Finding(Key(kind, model.id), model.home),
-                        what,
-                        f"{_SURPLUS[what]}, and the log does not explain its origin",
+                        "extra",
+                        "v1 does not have it there, and the log does not explain its origin",
                         id=model.id,
                         fields=[("", "", text_of(model))],
                     )
@@ -501,16 +501,6 @@ class _Check:
                 if any(each.consolidated_into == text.id for each in absorbed):
                     found.add(text.id)
         return found
-
-    def _describe(self, model: Memory) -> Literal["duplicate", "copy", "extra"]:
-        """Classify a surplus document by the places of its text in v1."""
-        if isinstance(model, Policy):
-            is_double = self._stage.has("target", "policy", model.home.key)
-            return "duplicate" if is_double else "extra"
-        places = self._stage.column("places", digest_of_text(text_of(model)), model.agent_id)
-        if model.home.key in places:
-            return "duplicate"
-        return "copy" if places else "extra"
 
     # -- reporting -----------------------------------------------------------------------------
 
@@ -573,14 +563,6 @@ class _Check:
                     reason=reason,
                 )
             )
-
-
-#: Why surplus memory differs.
-_SURPLUS = {
-    "duplicate": "duplicate in its scope",
-    "copy": "in v1 only in another scope",
-    "extra": "not in v1",
-}
 
 
 def _show(value: Any, other: Any) -> str:

@@ -309,7 +309,9 @@ def test_a_run_adds_accounts_to_an_embedded_store(sqlite_store: Store, clock: Fi
     assert report.run.counts == COUNTS
 
 
-def test_a_taken_name_is_reported_by_plan_and_run(sqlite_store: Store, clock: FixedClock) -> None:
+def test_memory_of_an_account_with_a_taken_name_is_kept(
+    sqlite_store: Store, clock: FixedClock
+) -> None:
     """Memory arrives under its own ID, and the account can get another name."""
     sqlite_store.host.add_agent(make_agent("mira", id="e" * 24))
     sqlite_store.host.add_user(make_user("anna", id="d" * 24))
@@ -326,26 +328,17 @@ def test_a_taken_name_is_reported_by_plan_and_run(sqlite_store: Store, clock: Fi
             V1Account(id="c" * 24, username="jun", known=True),
         ],
     )
-    planned = make_plan(make_runtime(sqlite_store), plan, RunOptions())
-    assert planned.problems_by_kind == {"name_taken": 3}
-    run = migrator(sqlite_store, clock)(plan).run
-    assert run.names_taken == 3
-    told = {each.source: each.reason for each in run.problems if "users3/" in each.source}
-    assert told == {
-        f"users3/{each.document_id}": each.detail
-        for each in planned.problems
-        if each.kind == "name_taken"
-    }
-    assert "agent name 'mira' is taken by " + "e" * 24 in told[f"users3/{AGENT}"]
-    assert "user name 'anna' is taken by " + "d" * 24 in told[f"users3/{USER}"]
-    assert "user name 'jun' is taken by " + "a" * 24 in told["users3/" + "c" * 24]
+    told = [each for each in migrator(sqlite_store, clock)(plan).notices if "not added" in each]
+    assert all(name in each for name, each in zip(("mira", "anna", "jun"), told, strict=True))
+    assert f"edenmem agent add NAME --id {AGENT}" in told[0]
+    assert f"edenmem user add NAME --id {USER}" in told[1]
+    assert f"edenmem user add NAME --id {'c' * 24}" in told[2]
     assert AGENTS in sqlite_store.memory.consolidations([AGENTS])
 
     sqlite_store.host.add_agent(make_agent("mira-v1", id=AGENT))
     for name, id in (("anna-v1", USER), ("jun-2", "c" * 24)):
         sqlite_store.host.add_user(make_user(name, id=id))
-    again = migrator(sqlite_store, clock)(plan).run
-    assert (again.names_taken, [p for p in again.problems if "users3/" in p.source]) == (0, [])
+    assert migrator(sqlite_store, clock)(plan).notices == ()
 
 
 def test_memory_of_an_unknown_agent_is_kept(store: Store, clock: FixedClock) -> None:

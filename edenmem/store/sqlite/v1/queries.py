@@ -59,8 +59,7 @@ _REFERENCES = {
 class TargetRow(NamedTuple):
     """An item with the type, key, scope and digest of its target.
 
-    ``origin`` names its documents, ``text`` is the digest of the target's text, ``outcome`` that of
-    an empty store.
+    ``origin`` names its documents, ``outcome`` is that of an empty store.
     """
 
     item: V1Item
@@ -74,7 +73,6 @@ class TargetRow(NamedTuple):
     scope: str | None = None
     digest: int | None = None
     origin: str | None = None
-    text: int | None = None
 
 
 class Found(NamedTuple):
@@ -114,7 +112,7 @@ TARGETS = """
 CREATE TABLE targets (
     no INTEGER PRIMARY KEY, agent TEXT NOT NULL, shard TEXT, kind TEXT NOT NULL,
     outcome TEXT NOT NULL, reason TEXT NOT NULL, type TEXT, key TEXT, scope TEXT, digest INTEGER,
-    origin TEXT, text INTEGER, waits INTEGER, document INTEGER, item BLOB
+    origin TEXT, waits INTEGER, document INTEGER, item BLOB
 ) STRICT;
 CREATE TABLE origins (type TEXT NOT NULL, collection TEXT NOT NULL, id TEXT NOT NULL) STRICT;
 CREATE TABLE problems (
@@ -198,8 +196,6 @@ _COLUMNS = {
     "strays": _STRAYS.format("?"),
     # Keys of a type that several stored documents have.
     "repeated": "SELECT key FROM found WHERE type = ? GROUP BY key HAVING count(*) > 1",
-    # Scopes in which an agent has a target with this text.
-    "places": "SELECT DISTINCT scope FROM targets WHERE text = ? AND agent = ?",
 }
 _ACCOUNTS = {
     # A user or agent.
@@ -418,7 +414,7 @@ class V1Queries:
         self._db.execute("BEGIN")
         self._db.executemany(
             "INSERT INTO targets (agent, shard, kind, outcome, reason, type, key, scope, digest,"
-            " origin, text, waits, item) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " origin, waits, item) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             encoded(),
         )
         self._db.execute("COMMIT")
@@ -450,7 +446,6 @@ class V1Queries:
         self._db.execute("COMMIT")
         self._db.executescript(
             "CREATE INDEX targets_by_key ON targets (type, key) WHERE key IS NOT NULL;"
-            "CREATE INDEX targets_by_text ON targets (text) WHERE text IS NOT NULL;"
             "CREATE INDEX origins_by_id ON origins (collection, id, type);"
         )
 
