@@ -210,6 +210,16 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: tuple[ToolCall, ...] = ()
     trigger: bool = False
 
+    @property
+    def is_readable(self) -> bool:
+        """Return whether memory is formed from the message: text of a speaker or a tool.
+
+        The platform's own messages (triggers, the roles ``system`` and ``eden``) are not readable.
+        """
+        if self.trigger or self.role in ("system", "eden"):
+            return False
+        return bool(self.content.strip() or self.tool_calls)
+
 
 class CachedContext(msgspec.Struct, frozen=True, kw_only=True):
     """A cached context, with a fingerprint of its scopes and revisions.

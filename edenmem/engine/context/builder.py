@@ -29,7 +29,7 @@ from edenmem.engine.reports import ContextReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import session_and_agents
-from edenmem.engine.scopes.overview import in_database, word_limit_of
+from edenmem.engine.scopes.overview import in_database, pending_among, word_limit_of
 from edenmem.engine.scopes.references import person_of
 from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import StoreReadOnly, UsageError
@@ -458,29 +458,14 @@ class ContextBuilder:
             return {}
         buffers = {scope: text.unabsorbed_ids for scope, text in documents.items()}
         ends = {scope: buffer[-limit:] for scope, buffer in buffers.items()}
-        found = self._pending_among(ends)
+        found = pending_among(self._store, ends)
         short = {
             scope: buffers[scope]
             for scope, pending in found.items()
             if len(pending) < limit < len(buffers[scope])
         }
-        found.update(self._pending_among(short))
+        found.update(pending_among(self._store, short))
         return {scope: pending[-limit:] for scope, pending in found.items()}
-
-    def _pending_among(
-        self, buffers: Mapping[Scope, Sequence[str]]
-    ) -> dict[Scope, tuple[Reflection, ...]]:
-        """Return the reflections with these IDs that are pending in their scope, each once."""
-        ids = [id for buffer in buffers.values() for id in buffer]
-        known = self._store.memory.reflections_by_ids(ids) if ids else {}
-        return {
-            scope: tuple(
-                known[id]
-                for id in dict.fromkeys(buffer)
-                if id in known and not known[id].absorbed and known[id].home == scope
-            )
-            for scope, buffer in buffers.items()
-        }
 
     def _facts(self, scopes: Sequence[Scope], now: datetime) -> list[Fact]:
         limit = self._settings.context.facts_limit

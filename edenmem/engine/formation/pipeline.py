@@ -11,13 +11,12 @@ from edenmem.engine.formation.deduplication import Deduplicator, Plan, decide_kn
 from edenmem.engine.formation.extraction import Items, Task, extract
 from edenmem.engine.formation.formation_input import FormationInput, Origin
 from edenmem.engine.formation.quotas import gather_quotas
-from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, tidy_name, transcribe
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import retention_changes
-from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes
+from edenmem.engine.scopes.visibility import current_view
 from edenmem.models.changes import (
     AddReflection,
     Change,
@@ -201,13 +200,10 @@ class Pipeline:
         if messages is None:
             ids = formation.message_ids if formation else ()
             messages = list(self._store.host.messages(session.id, ids=ids))
-        senders = people_who_wrote(self._store, session)
-        users = self._store.host.users_by_ids((*session.users, *senders))
-        view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
-        view = view.narrow_to_writers(messages)
-        canonical = {user.person_id for user in users.values()} - users.keys()
-        if canonical:
-            users = users | self._store.host.users_by_ids(tuple(canonical))
+        view = current_view(self._store, session, agent).narrow_to_writers(messages)
+        users = dict(view.users)
+        if canonical := {user.person_id for user in users.values()} - users.keys():
+            users |= self._store.host.users_by_ids(tuple(canonical))
         others = (self._store.host.agent(each) for each in session.agents if each != agent.id)
         cast = Cast(
             agent_id=agent.id,
@@ -230,7 +226,7 @@ class Pipeline:
             origin=Origin(
                 session_id=session.id if formation else None,
                 formation_id=formation.id if formation else None,
-                sent={each.id: each.created_at for each in messages if is_readable(each)},
+                sent={each.id: each.created_at for each in messages if each.is_readable},
                 at=self._clock(),
             ),
             background=(

@@ -6,28 +6,40 @@ without a quota takes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Sequence
 
 import msgspec
 
-from edenmem.engine.formation.thresholds import item_limit
 from edenmem.engine.formation.transcript import tidy_name
 from edenmem.engine.scopes.overview import (
     defaults_of,
     fact_buffer_max_of,
     in_database,
+    pending_among,
     slow_model_of,
     word_limit_of,
 )
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.models.host import Agent
-from edenmem.models.memory import Consolidation
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.settings.schema import Settings
+from edenmem.settings.schema import FormationSettings, Settings
 from edenmem.store.protocol.store import Store
 
 #: Maximum number of a scope's newest pending reflections in a prompt.
 PENDING_SHOWN = 40
+#: Bounds of the factor on limits, for conversations of any length.
+LEAST, MOST = 0.5, 2.0
+
+
+def item_limit(base: int, characters: int, settings: FormationSettings) -> int:
+    """Return ``base`` items scaled to the conversation's length, rounded, at least one.
+
+    The factor is 1 at ``base_characters``, plus one with each ``log_base``-fold length, within 0.5
+    and 2.
+    """
+    grown = math.log(max(characters, 1) / settings.base_characters, settings.log_base) + 1
+    return max(1, math.floor(base * min(max(grown, LEAST), MOST) + 0.5))
 
 
 class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,8 +173,15 @@ def gather_quotas(
     """
     scopes = tuple(dict.fromkeys((*view.writes_facts, *view.writes_reflections)))
     owned = tuple(scope for scope in view.reads if scope.kind is ScopeKind.USER)
-    policies = store.memory.policies((*scopes, *owned))
+    policies = view.policies
     texts = store.memory.consolidations((*scopes, *owned))
+    buffers = pending_among(store, {scope: each.unabsorbed_ids for scope, each in texts.items()})
+    pending = {scope: tuple(one.content for one in each) for scope, each in buffers.items()}
+
+    def remembered(scope: Scope) -> str:
+        text = texts.get(scope)
+        return _format_memory(text.consolidated_content if text else "", pending.get(scope, ()))
+
     facts = item_limit(settings.formation.facts_per_scope, characters, settings.formation)
     thoughts = item_limit(settings.formation.reflections_per_scope, characters, settings.formation)
     doubtful = in_database(store, settings).formation.doubtful
@@ -185,40 +204,27 @@ def gather_quotas(
             holds_all=holds_all or review == "everything",
             instructions=((policy.memory_instructions if policy else None) or "").strip(),
             text=text.consolidated_content if text else "",
-            pending=tuple(each.content for each in store.memory.pending(scope)),
+            pending=pending.get(scope, ()),
             others=others,
             open_others=tuple(
                 each for each in others if each not in policies or policies[each].active
             ),
-            elsewhere=_elsewhere(store, others, texts),
+            elsewhere=tuple(filter(None, map(remembered, others))),
         )
         items.append(quota)
     named = [policies[scope] for scope in scopes if scope in policies]
+    fast_model = next(filter(None, (each.fast_model for each in named)), settings.llm.fast_model)
+    slow_model = next(filter(None, (each.slow_model for each in named)), None)
     return ScopeQuotas(
         items=tuple(items),
-        fast_model=_first(policy.fast_model for policy in named) or settings.llm.fast_model,
-        slow_model=_first(policy.slow_model for policy in named)
-        or slow_model_of(store, settings, agent),
+        fast_model=fast_model,
+        slow_model=slow_model or slow_model_of(store, settings, agent),
     )
 
 
 def _format_memory(text: str, pending: Sequence[str]) -> str:
     recent = "\n".join(f"- {line}" for line in pending[-PENDING_SHOWN:])
     return "\n\n".join(part for part in (text.strip(), recent) if part)
-
-
-def _elsewhere(
-    store: Store, others: Sequence[Scope], texts: Mapping[Scope, Consolidation]
-) -> tuple[str, ...]:
-    """Return the memory of a user in the scopes of their other accounts."""
-    found = (
-        _format_memory(
-            text.consolidated_content, [each.content for each in store.memory.pending(scope)]
-        )
-        for scope in others
-        if (text := texts.get(scope)) is not None
-    )
-    return tuple(part for part in found if part)
 
 
 def _heading(scope: Scope, view: SessionView) -> str:
@@ -232,7 +238,3 @@ def _heading(scope: Scope, view: SessionView) -> str:
             return f"group ({tidy_name(scope.owner) or 'the group that speaks'})"
         case kind:
             return str(kind)
-
-
-def _first(names: Iterable[str | None]) -> str | None:
-    return next((name for name in names if name), None)

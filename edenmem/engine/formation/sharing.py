@@ -1,4 +1,4 @@
-"""Share formation with the platform in a common database: who forms which messages.
+"""Find the messages to form and whether they are due, alone or in a database of the platform.
 
 The platform cannot be stopped from reading messages. Edenmem leaves to it what it will read, and
 forms what its cursor has passed and its memory does not prove to have been read.
@@ -6,18 +6,17 @@ forms what its cursor has passed and its memory does not prove to have been read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
 
-from edenmem.engine.formation.thresholds import is_due, measure
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import in_database
 from edenmem.memory import formations as steps
 from edenmem.models.formation import PROOF_WAIT, Reach, Trigger
-from edenmem.models.host import Agent, Session
+from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact, Reflection
 from edenmem.settings.schema import FormationSettings
 from edenmem.store.protocol.formations import Backlog, Formations
@@ -28,6 +27,9 @@ RECENT = timedelta(days=7)
 
 #: How long after its last change the platform's cold run takes a session.
 COLD_QUERY = timedelta(days=2)
+
+#: Characters in which a message that says something begins to say it.
+_BEGINNING = 500
 
 #: Seconds for which the former in force is cached.
 _CACHE_SECONDS = 60
@@ -105,6 +107,64 @@ def drop_proof(
     for record in list(formations.list_formations(session_id=session_id, agent_id=agent_id)):
         if record.trigger is Trigger.PLATFORM:
             step(formations, record, steps.drop, frozenset(message_ids), now)
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """The size of some messages: number of readable ones, and their weighted tokens.
+
+    ``has_statement``: a person says something, unlike "Hello!".
+    """
+
+    messages: int
+    tokens: float
+    has_statement: bool = False
+
+
+def measure(messages: Iterable[Message], agent_id: str, settings: FormationSettings) -> Measure:
+    """Return the size of the readable messages, as ``agent_id`` reads them.
+
+    People's words weigh most, another agent's as ``other``, this agent's least, and tool calls and
+    results as ``tool``. Tool output that is cut is not counted.
+    """
+    from edenmem.acceptance.form import find_junk  # its patterns are loaded for messages alone
+
+    count, weighted, has_statement = 0, 0.0, False
+    for message in messages:
+        if not message.is_readable:
+            continue
+        count += 1
+        length = len(message.content)
+        match message.role:
+            case "user":
+                weight = settings.weight_user
+                begins = message.content[:_BEGINNING]
+                has_statement = has_statement or find_junk(begins) is None
+            case "tool":
+                weight, length = settings.weight_tool, min(length, settings.tool_characters)
+            case _:
+                is_own = message.sender in (None, agent_id)
+                weight = settings.weight_agent if is_own else settings.weight_other
+        weighted += weight * length
+        weighted += settings.weight_tool * sum(
+            min(len(str(part)), settings.tool_characters)
+            for call in message.tool_calls
+            for part in (call.args, call.result)
+            if part is not None
+        )
+    return Measure(count, weighted / settings.characters_per_token, has_statement)
+
+
+def is_due(size: Measure, trigger: Trigger, settings: FormationSettings) -> bool:
+    """Return whether messages of this size are due.
+
+    By threshold: enough messages, or enough tokens. At the end of a session and in a cold run:
+    ``min_messages`` with a statement of a person, or enough tokens.
+    """
+    if size.tokens >= settings.token_interval:
+        return True
+    if trigger is Trigger.THRESHOLD:
+        return size.messages >= max(settings.min_messages, settings.message_interval)
+    return size.messages >= settings.min_messages and size.has_statement
 
 
 class Backlogs:

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from edenmem.acceptance.evidence import TOOL_LINE, Author, SourceMessage
-from edenmem.engine.formation.thresholds import is_readable
 from edenmem.models.host import Agent, Message, ToolCall, User
 from edenmem.models.ids import as_utc, is_id
 from edenmem.settings.schema import FormationSettings
@@ -167,7 +166,7 @@ def tidy_name(name: str) -> str:
 def transcribe(messages: Iterable[Message], cast: Cast, settings: FormationSettings) -> Transcript:
     """Transcribe the readable messages, in order, long ones in parts. No text is left out."""
     entries: list[Entry] = []
-    for message in filter(is_readable, messages):
+    for message in (each for each in messages if each.is_readable):
         who, at = cast.speaker(message), as_utc(message.created_at)
         pieces = split_text(_read(message, settings), settings.message_characters)
         for place, text in enumerate(pieces, 1):
@@ -192,7 +191,7 @@ def split_text(text: str, limit: int) -> list[str]:
 
 def measure_length(message: Message, settings: FormationSettings) -> int:
     """Return the approximate length of a message in a transcript; 0 if not readable."""
-    return _HEAD_CHARACTERS + len(_read(message, settings)) if is_readable(message) else 0
+    return _HEAD_CHARACTERS + len(_read(message, settings)) if message.is_readable else 0
 
 
 def cut_middle(text: str, limit: int) -> str:

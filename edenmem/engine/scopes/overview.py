@@ -6,7 +6,7 @@ Read-only and cheap to import, for `scope list` and `status`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import filterfalse, islice
 
@@ -17,7 +17,7 @@ from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact
 from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.formation import UNFINISHED, Formation, FormationStatus
 from edenmem.models.host import Agent, Session
-from edenmem.models.memory import Consolidation, HeldCount, Policy, ScopeSummary
+from edenmem.models.memory import Consolidation, HeldCount, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.settings.keys import for_platform
@@ -206,6 +206,22 @@ def is_undone(summary: ScopeSummary) -> bool:
     """Return whether a scope holds only a version number, as after an undo."""
     held = summary.facts or summary.pending or summary.words
     return bool(summary.version and not held and summary.active)
+
+
+def pending_among(
+    store: Store, buffers: Mapping[Scope, Sequence[str]]
+) -> dict[Scope, tuple[Reflection, ...]]:
+    """Return the reflections with these IDs that are pending in their scope, each once."""
+    ids = [id for buffer in buffers.values() for id in buffer]
+    known = store.memory.reflections_by_ids(ids) if ids else {}
+    return {
+        scope: tuple(
+            known[id]
+            for id in dict.fromkeys(buffer)
+            if id in known and not known[id].absorbed and known[id].home == scope
+        )
+        for scope, buffer in buffers.items()
+    }
 
 
 def _oldest_pending(store: Store, summaries: Sequence[ScopeSummary]) -> dict[Scope, datetime]:

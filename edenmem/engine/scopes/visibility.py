@@ -6,13 +6,14 @@ or the ID of a deleted user removes a scope, and never widens the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from edenmem.engine.scopes.references import person_with, resolve_person, user_scopes
 from edenmem.errors import NotFoundError, ScopeError
 from edenmem.models.host import Agent, Message, Person, Session, User
+from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
 
@@ -24,8 +25,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """The scopes that an agent may read and write in a session, from broad to narrow.
 
     ``user`` is the account of the only person in the session, also while user memory is switched
-    off; None with several or no people. ``person`` has all accounts of this person. With
-    ``multi_user`` there are several people.
+    off; None with several or no people. ``person`` has all accounts of this person. ``users`` are
+    the known accounts of all participants by ID, ``policies`` those of the readable scopes.
     """
 
     reads: tuple[Scope, ...]
@@ -33,8 +34,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     writes_reflections: tuple[Scope, ...]
     user: User | None
     person: Person | None
-    multi_user: bool
-    incognito: bool
+    users: Mapping[str, User]
+    policies: Mapping[Scope, Policy]
 
     def narrow_to_writers(self, messages: Sequence[Message]) -> SessionView:
         """Limit writable user scopes to the accounts that wrote these messages.
@@ -77,15 +78,15 @@ def people_who_wrote(store: Store, session: Session) -> tuple[str, ...]:
     )
 
 
-def session_scopes(
+def current_view(
     store: Store,
     session: Session,
     agent: Agent,
-    users: Sequence[User],
     *,
-    senders: Iterable[str] = (),
+    speaker: str | None = None,
+    own_only: bool = False,
 ) -> SessionView:
-    """Return the scopes that ``agent`` may read and write in ``session``.
+    """Return the scopes that ``agent`` may read and write in ``session`` now.
 
     - The session scope: always.
     - User scopes: if the session has exactly one person, and user memory is switched on. They
@@ -93,21 +94,17 @@ def session_scopes(
     - The group scope: if the session has a group.
     - The agent scope and active shards: if agent memory is switched on.
 
-    A paused scope is readable but not writable; a paused shard is neither. An incognito session
-    writes nothing. A chat of an unknown person (a session that edenmem stored, without people)
-    writes the session scope alone: anyone could plant memory for all users otherwise.
-
-    Args:
-        store: Store with policies, and accounts missing in ``users``.
-        session: The conversation.
-        agent: An agent of the session.
-        users: The existing accounts of ``session.users``.
-        senders: IDs of further participants, which may be missing in ``session.users``.
+    Participants are the session's accounts, all senders of its messages, and ``speaker``. A paused
+    scope is readable but not writable; a paused shard is neither. An incognito session writes
+    nothing. A chat of an unknown person (a session that edenmem stored, without people) writes the
+    session scope alone: anyone could plant memory for all users otherwise. ``own_only`` limits
+    reads to `OWN_KINDS`.
     """
-    accounts = _accounts(store, (*session.users, *senders), users)
-    people = {account.person_id if account else given for given, account in accounts.items()}
+    ids = tuple(dict.fromkeys((*session.users, *people_who_wrote(store, session), speaker)))
+    users = store.host.users_by_ids([each for each in ids if each])
+    people = {users[each].person_id if each in users else each for each in ids if each}
     person = person_with(store, *people) if len(people) == 1 else None
-    user = next((each for each in person.accounts if each.id in accounts), None) if person else None
+    user = next((each for each in person.accounts if each.id in ids), None) if person else None
     shards = store.memory.shards(agent.id) if agent.agent_memory_enabled else []
 
     reads: list[Scope] = []
@@ -120,41 +117,19 @@ def session_scopes(
         reads.extend(user_scopes(agent.id, person))
     reads.append(Scope.session(agent.id, session.id))
 
+    policies = store.memory.policies(reads)
     is_anonymous = session.imported and not people
-    writes = () if session.incognito else _active(store, reads[-1:] if is_anonymous else reads)
+    writable = () if session.incognito else reads[-1:] if is_anonymous else reads
+    writes = tuple(each for each in writable if each not in policies or policies[each].active)
     return SessionView(
-        reads=tuple(reads),
+        reads=tuple(each for each in reads if not own_only or each.kind in OWN_KINDS),
         writes_facts=tuple(scope for scope in writes if scope.kind is not ScopeKind.SESSION),
         writes_reflections=writes,
         user=user,
         person=person if user is not None else None,
-        multi_user=len(people) > 1,
-        incognito=session.incognito,
+        users=users,
+        policies=policies,
     )
-
-
-def current_view(
-    store: Store,
-    session: Session,
-    agent: Agent,
-    *,
-    speaker: str | None = None,
-    own_only: bool = False,
-) -> SessionView:
-    """Return the current view of a session; see `session_scopes`.
-
-    Participants are the session's accounts, all senders of its messages, and ``speaker``.
-    ``own_only`` limits reads to `OWN_KINDS`.
-    """
-    senders = people_who_wrote(store, session)
-    if speaker:
-        senders = (*senders, speaker)
-    users = tuple(store.host.users_by_ids((*session.users, *senders)).values())
-    view = session_scopes(store, session, agent, users, senders=senders)
-    if not own_only:
-        return view
-    own = tuple(scope for scope in view.reads if scope.kind in OWN_KINDS)
-    return msgspec.structs.replace(view, reads=own)
 
 
 def reader_scopes(
@@ -198,23 +173,6 @@ def reader_scopes(
             f"{kind} memory requires a {kind}", hint=f"specify --{kind}, or omit the kind"
         )
     return tuple(scope for scope in visible if scope.kind in kinds)
-
-
-def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[str, User | None]:
-    """Return the account of each ID, in order; None for an unknown ID."""
-    known = {user.id: user for user in users}
-    wanted = tuple(dict.fromkeys(ids))
-    missing = [given for given in wanted if given not in known]
-    if missing:
-        known.update(store.host.users_by_ids(missing))
-    return {given: known.get(given) for given in wanted}
-
-
-def _active(store: Store, scopes: Sequence[Scope]) -> tuple[Scope, ...]:
-    policies = store.memory.policies(scopes)
-    return tuple(
-        scope for scope in scopes if (policy := policies.get(scope)) is None or policy.active
-    )
 
 
 def _select_shards(store: Store, agent: Agent, names: Sequence[str] | None) -> list[Scope]:

@@ -55,7 +55,7 @@ async def test_known_failure_7_a_second_person_who_wrote_long_ago_is_noticed(
 
     session = talk(anywhere, anywhere.bruno)
     view = current_view(anywhere.store, session, anywhere.eve)
-    assert (view.multi_user, view.user) == (True, None)
+    assert view.user is None
     shown = await service.get_memory_context(session.id)
     assert CONFIDENCE not in shown
     assert "4711" not in shown

@@ -13,7 +13,6 @@ from edenmem.engine.scopes.visibility import (
     current_view,
     human_senders,
     reader_scopes,
-    session_scopes,
 )
 from edenmem.errors import NotFoundError, ScopeError
 from edenmem.models.ids import new_id
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     from tests.engine.conftest import Cast
 
 
-def view_of(cast: Cast, *, senders: tuple[str, ...] = ()) -> SessionView:
-    users = tuple(cast.store.host.users_by_ids(cast.session.users).values())
-    return session_scopes(cast.store, cast.session, cast.eve, users, senders=senders)
+def view_of(cast: Cast, *, speaker: str | None = None) -> SessionView:
+    return current_view(cast.store, cast.session, cast.eve, speaker=speaker)
 
 
 def named(view: SessionView) -> str | None:
@@ -48,13 +46,12 @@ def test_one_person_reads_broad_to_narrow(cast: Cast) -> None:
     )
     assert view.writes_reflections == view.reads
     assert view.writes_facts == view.reads[:-1]
-    assert (named(view), view.multi_user, view.incognito) == ("anna", False, False)
+    assert named(view) == "anna"
 
 
 def test_two_accounts_of_one_person_are_one(cast: Cast) -> None:
     cast.session = cast.add_session(cast.anna_on_discord, cast.anna)
     view = view_of(cast)
-    assert not view.multi_user
     assert named(view) == "anna"  # the canonical account
     assert cast.anna_scope in view.reads
 
@@ -69,32 +66,30 @@ def test_a_second_account_alone_reaches_the_canonical_memory(cast: Cast) -> None
 def test_two_people_have_no_user_scope(cast: Cast) -> None:
     cast.session = cast.add_session(cast.anna, cast.bruno)
     view = view_of(cast)
-    assert view.multi_user
     assert view.user is None
     assert view.reads == (cast.agent_scope, cast.session_scope)
 
 
 def test_known_failure_8_a_sender_who_is_not_listed_makes_a_group_chat(cast: Cast) -> None:
     """Known failure 8: group chat is judged from one list, the author taken from another."""
-    assert view_of(cast, senders=(cast.anna_on_discord.id,)).user is not None
+    assert view_of(cast, speaker=cast.anna_on_discord.id).user is not None
     for stranger in (cast.bruno.id, new_id()):  # known and unknown to the store
-        view = view_of(cast, senders=(stranger,))
-        assert view.multi_user
+        view = view_of(cast, speaker=stranger)
         assert view.user is None
         assert ScopeKind.USER not in {scope.kind for scope in view.writes_facts}
     cast.store.host.add_messages(
         cast.session.id, [make_message(cast.session, "I am Bruno", sender=cast.bruno.id)]
     )
-    assert current_view(cast.store, cast.session, cast.eve).multi_user
+    assert view_of(cast).user is None
 
 
 def test_the_account_to_answer_counts_as_a_participant(cast: Cast) -> None:
-    assert current_view(cast.store, cast.session, cast.eve, speaker=cast.bruno.id).multi_user
-    discord = current_view(cast.store, cast.session, cast.eve, speaker=cast.anna_on_discord.id)
+    assert view_of(cast, speaker=cast.bruno.id).user is None
+    discord = view_of(cast, speaker=cast.anna_on_discord.id)
     assert cast.anna_scope in discord.reads
     cast.session = cast.add_session()  # an old document without users
     assert view_of(cast).reads == (cast.agent_scope, cast.session_scope)
-    view = current_view(cast.store, cast.session, cast.eve, speaker=cast.anna.id)
+    view = view_of(cast, speaker=cast.anna.id)
     assert cast.anna_scope in view.reads
 
 
@@ -127,7 +122,6 @@ def test_toggles_switch_scopes_off_but_never_the_session(cast: Cast) -> None:
 def test_incognito_reads_and_writes_nothing(cast: Cast) -> None:
     cast.session = cast.add_session(cast.anna, incognito=True)
     view = view_of(cast)
-    assert view.incognito
     assert cast.anna_scope in view.reads
     assert view.writes_facts == view.writes_reflections == ()
 
@@ -207,19 +201,13 @@ def test_a_view_never_has_scopes_of_others(cast: Cast, data: st.DataObject) -> N
     strangers = [make_user("x" + new_id()), make_user("y" + new_id())]
     known = [cast.anna, cast.anna_on_discord, cast.bruno]
     people = data.draw(st.lists(st.sampled_from([*known, *strangers]), max_size=3))
-    senders = data.draw(st.lists(st.sampled_from([*known, *strangers]), max_size=2))
+    speaker = data.draw(st.none() | st.sampled_from([*known, *strangers]))
     agent = make_agent(
         user_memory_enabled=data.draw(st.booleans()), agent_memory_enabled=data.draw(st.booleans())
     )
     session = make_session([agent], people, incognito=data.draw(st.booleans()))
-    view = session_scopes(
-        cast.store,
-        session,
-        agent,
-        [person for person in people if person in known],
-        senders=[sender.id for sender in senders],
-    )
-    persons = {person.person_id for person in (*people, *senders)}
+    view = current_view(cast.store, session, agent, speaker=speaker and speaker.id)
+    persons = {person.person_id for person in (*people, *([speaker] if speaker else []))}
     allowed = {Scope.session(agent.id, session.id)}
     if agent.agent_memory_enabled:
         allowed.add(Scope.agent(agent.id))

@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.formation.thresholds import (
-    Measure,
-    is_due,
-    is_readable,
-    item_limit,
-    measure,
-    multiplier,
-)
+from edenmem.engine.formation.quotas import item_limit
+from edenmem.engine.formation.sharing import Measure, is_due, measure
 from edenmem.models.formation import Trigger
 from edenmem.models.host import ToolCall
 from edenmem.settings.schema import FormationSettings
@@ -24,10 +18,10 @@ SESSION = make_session([AGENT])
 
 @pytest.mark.parametrize(
     ("characters", "expected"),
-    [(0, 0.5), (1, 0.5), (1500, 0.5), (3000, 1.0), (6000, 1.5), (12_000, 2.0), (10**9, 2.0)],
+    [(0, 500), (1, 500), (1500, 500), (3000, 1000), (6000, 1500), (12_000, 2000), (10**9, 2000)],
 )
-def test_items_grow_with_the_logarithm_of_the_length(characters: int, expected: float) -> None:
-    assert multiplier(characters, SETTINGS) == pytest.approx(expected)
+def test_items_grow_with_the_logarithm_of_the_length(characters: int, expected: int) -> None:
+    assert item_limit(1000, characters, SETTINGS) == expected
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**7))
@@ -67,10 +61,10 @@ def test_all_that_a_person_says_weighs_and_of_a_tool_what_is_shown() -> None:
 @pytest.mark.parametrize("role", ["system", "eden"])
 def test_what_the_platform_wrote_is_neither_read_nor_counted(role: str) -> None:
     message = make_message(SESSION, "x" * 100_000, role=role)
-    assert not is_readable(message)
+    assert not message.is_readable
     assert measure([message], AGENT.id, SETTINGS) == Measure(0, 0.0)
-    assert not is_readable(make_message(SESSION, "Good morning, agent.", trigger=True))
-    assert not is_readable(make_message(SESSION, " \n"))
+    assert not make_message(SESSION, "Good morning, agent.", trigger=True).is_readable
+    assert not make_message(SESSION, " \n").is_readable
 
 
 @pytest.mark.parametrize(
@@ -80,8 +74,6 @@ def test_what_the_platform_wrote_is_neither_read_nor_counted(role: str) -> None:
         (Trigger.THRESHOLD, 44, 1499.9, False),
         (Trigger.THRESHOLD, 1, 1500.0, True),
         (Trigger.COLD, 1, 1500.0, True),
-        (Trigger.FORCED, 1, 1.0, True),
-        (Trigger.FORCED, 0, 0.0, False),
     ],
 )
 def test_when_a_conversation_is_due(
@@ -112,4 +104,4 @@ def test_an_interval_below_the_minimum_does_not_undercut_it() -> None:
 
 def test_the_base_of_the_logarithm_is_a_setting() -> None:
     settings = FormationSettings(log_base=math.e)
-    assert multiplier(3000 * 2, settings) == pytest.approx(1 + math.log(2))
+    assert item_limit(1000, 3000 * 2, settings) == round(1000 * (1 + math.log(2)))
