@@ -5,11 +5,10 @@ Each class holds functions bound to one runtime, and imports its area on creatio
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import cached_property, partial
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,12 +19,6 @@ from edenmem.errors import ConfigError
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import Backfiller
     from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder
-    from edenmem.engine.exchange.conversion import Conversion, Defaults
-    from edenmem.engine.exchange.edits import ApplyReport, Edit
-    from edenmem.engine.exchange.exporter import BackupReport, ExportReport, ExportRequest
-    from edenmem.engine.exchange.files import Source
-    from edenmem.engine.exchange.importer import Importer
-    from edenmem.engine.exchange.kinds import FileKind
     from edenmem.engine.history.undo import MissingVectors, UndoStep
     from edenmem.models.indexes import SearchTrial
     from edenmem.settings.schema import Settings
@@ -189,112 +182,18 @@ class Exchange:
     """Export and import memory, complete or as Markdown for editing."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.exchange.edits import plan_edits
-        from edenmem.engine.exchange.exporter import Exporter
-        from edenmem.engine.exchange.folders import FolderExporter
-        from edenmem.engine.exchange.systems import write_for
+        from edenmem.engine.exchange import conversion, edits, exporter, folders, importer, systems
 
-        self._runtime = runtime
-        self.write = Exporter(runtime.store).write
-        self.write_folder = FolderExporter(runtime.store).write
-        self.write_for = partial(write_for, runtime.store, clock=runtime.clock)
-        self.plan_folder = partial(plan_edits, store=runtime.store)
-
-    @cached_property
-    def importer(self) -> Importer:
-        """Import files into the store."""
-        from edenmem.engine.exchange.importer import Importer
-
-        return Importer(self._runtime)
-
-    def back_up(
-        self,
-        folder: Path,
-        request: ExportRequest,
-        *,
-        keep: int = 0,
-        progress: Callable[[int], None] = lambda done: None,
-    ) -> BackupReport:
-        """Seal the log, and write a scheduled backup; see `BackupWriter.write`."""
-        from edenmem.engine.exchange.exporter import BackupWriter
-        from edenmem.engine.seals.sealer import Sealer
-
-        runtime = self._runtime
-        unsealed = Sealer(runtime).seal_if_possible()
-        writer = BackupWriter(runtime.store, clock=runtime.clock)
-        report = writer.write(folder, request, keep=keep, progress=progress)
-        return msgspec.structs.replace(report, unsealed=unsealed)
-
-    def salvage(
-        self,
-        file: IO[bytes],
-        request: ExportRequest,
-        *,
-        progress: Callable[[int], None] = lambda done: None,
-    ) -> ExportReport:
-        """Export what can be read of a damaged file, by way of a copy without the damage."""
-        import tempfile
-
-        from edenmem.engine.exchange.exporter import Exporter
-        from edenmem.engine.factory import open_store
-
-        runtime = self._runtime
-        with tempfile.TemporaryDirectory(prefix="edenmem-") as folder:
-            copy = Path(folder) / "salvaged.db"
-            lost = runtime.store.database.salvage(copy)
-            settings = msgspec.structs.replace(
-                runtime.settings.store, uri=f"sqlite:///{copy}", read_only=False
-            )
-            store = open_store(msgspec.structs.replace(runtime.settings, store=settings))
-            try:
-                exporter = Exporter(store, clock=runtime.clock)
-                report = exporter.write(file, request, progress=progress)
-            finally:
-                store.database.close()
-        named = tuple((each.target_id, each.detail) for each in lost)
-        return msgspec.structs.replace(report, lost=named)
-
-    def convert(
-        self,
-        source: Source | Path,
-        kind: FileKind,
-        files: ExitStack,
-        defaults: Defaults,
-        *,
-        progress: Callable[[str, int, int], None] = lambda step, done, total: None,
-    ) -> Conversion:
-        """Convert chats, or the memory of another system, for the importers; see `Conversion`."""
-        from edenmem.engine.exchange.conversion import Conversion
-
-        runtime = self._runtime
-        return Conversion(
-            source,
-            kind,
-            files,
-            runtime.store,
-            now=runtime.clock(),
-            words=runtime.settings.formation.fact_words,
-            defaults=defaults,
-            progress=progress,
-        )
-
-    def is_export(self, folder: Path) -> bool:
-        """Return whether a folder has a file of a Markdown export."""
-        from edenmem.engine.exchange.folders import is_export
-
-        return is_export(folder)
-
-    def kind_of(self, source: Source) -> FileKind:
-        """Return what a file contains; see `kinds.kind_of`."""
-        from edenmem.engine.exchange.kinds import kind_of
-
-        return kind_of(source)
-
-    async def take_folder(self, edits: Sequence[Edit], *, allow_long: bool) -> ApplyReport:
-        """Apply the edits of a folder; see `apply_edits`."""
-        from edenmem.engine.exchange.edits import apply_edits
-
-        return await apply_edits(edits, self._runtime, allow_long=allow_long)
+        store = runtime.store
+        self.write = partial(exporter.export_records, store, clock=runtime.clock)
+        self.salvage = partial(exporter.salvage, runtime)
+        self.back_up = partial(exporter.back_up, runtime)
+        self.write_folder = partial(folders.export_folder, store)
+        self.write_for = partial(systems.write_for, store, clock=runtime.clock)
+        self.convert = partial(conversion.Conversion, runtime)
+        self.import_records = partial(importer.import_records, runtime)
+        self.plan_folder = partial(edits.plan_edits, store=store)
+        self.take_folder = partial(edits.apply_edits, runtime=runtime)
 
 
 class Undo:

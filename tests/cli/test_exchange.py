@@ -65,10 +65,10 @@ def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -
         result = other("import", "cut.jsonl")
         assert result.code == 2
         assert ".jsonl:" in result.err
-        assert "--allow-incomplete" in result.err
+        assert "--skip-bad" in result.err
     assert other.json("agent", "list") == []
     (tmp_path / "cut.jsonl").write_bytes(whole[:-200])
-    partial = other("import", "cut.jsonl", "--allow-incomplete", "--dry-run")
+    partial = other("import", "cut.jsonl", "--skip-bad", "--dry-run")
     assert (partial.code, "the file is damaged: cut.jsonl:" in partial.err) == (1, True)
     assert partial.err.count("cut.jsonl:") == 2  # what it contains, and the damage
     taken = other.process("import", "-", input=whole).ok()

@@ -10,7 +10,7 @@ from typing import Any
 
 from edenmem.engine.exchange.conversion import Conversion, Defaults, Survey
 from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.importer import Importer, RestoreReport
+from edenmem.engine.exchange.importer import RestoreReport, import_records
 from edenmem.engine.exchange.kinds import FileKind, kind_of
 from edenmem.engine.reports import ImportReport
 from edenmem.engine.sessions.importer import import_sessions
@@ -50,7 +50,7 @@ def take(
         options: dict[str, Any] = {"skip_bad": skip_bad, "dry_run": dry_run}
         return Taken(
             survey=found.survey,
-            facts=Importer(runtime).take(found.facts, allow_long=True, **options),
+            facts=import_records(runtime, found.facts, allow_long=True, **options),
             chats=import_sessions(
                 runtime, found.chats, add_missing=found.defaults.add_missing, **options
             ),
@@ -63,7 +63,7 @@ def convert(store: Store, files: ExitStack, source: Source | Path, **defaults: A
     if kind is FileKind.RECORDS:
         kind = FileKind.MEM0  # a damaged file that nothing recognizes
     given = Defaults(**{"agent": "eve"} | defaults)
-    return Conversion(source, kind, files, store, now=NOW, words=30, defaults=given)
+    return Conversion(make_runtime(store, clock=lambda: NOW), source, kind, files, given)
 
 
 def source_of(data: bytes | str, name: str = "test") -> Source:

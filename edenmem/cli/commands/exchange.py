@@ -25,7 +25,7 @@ from edenmem.cli.terminal.files import file_name, name_file
 from edenmem.cli.terminal.output import OutputFormat, Progress, show_progress
 from edenmem.cli.terminal.prompts import Missing, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.exchange.kinds import FileKind, System
+from edenmem.engine.exchange.kinds import FileKind, System, kind_of
 from edenmem.errors import ExitCode, InputError, UsageError, line_location
 from edenmem.models.backup import RecordKind
 from edenmem.models.scope import ScopeKind
@@ -79,11 +79,10 @@ def import_(
         ),
     ] = _OnConflict.KEEP,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Import the valid lines only (exit 1).")
-    ] = False,
-    allow_incomplete: Annotated[
         bool,
-        typer.Option("--allow-incomplete", help="Import the readable part of a damaged backup."),
+        typer.Option(
+            "--skip-bad", help="Import the valid lines, and the rest of a damaged file (exit 1)."
+        ),
     ] = False,
     allow_long: options.AllowLong = False,
     delete: Annotated[
@@ -152,8 +151,10 @@ def import_(
         if kind not in (None, FileKind.NOTES):
             raise UsageError(f"{source} is a folder, which --as {kind} does not read")
         kind = FileKind.NOTES
+    from edenmem.engine.exchange.folders import is_export
+
     exchange = run.service.exchange
-    if kind is FileKind.NOTES and (not path.exists() or delete or exchange.is_export(path)):
+    if kind is FileKind.NOTES and (not path.exists() or delete or is_export(path)):
         _import_folder(run, path, delete=delete, yes=yes, dry_run=dry_run, allow_long=allow_long)
         return
     if delete:
@@ -167,13 +168,12 @@ def import_(
             file = opened.enter_context(Source.spool(sys.stdin.buffer, "stdin"))
         elif not is_folder:
             file = opened.enter_context(Source.open_file(source))
-        kind = kind or exchange.kind_of(file)
+        kind = kind or kind_of(file)
         run.out.note(f"{file_name(source)}: {kind.words}")
         take = partial(
-            exchange.importer.take,
+            exchange.import_records,
             on_conflict=on_conflict.value,
             skip_bad=skip_bad,
-            allow_incomplete=allow_incomplete,
             allow_long=allow_long,
             owner=owner,
             dry_run=dry_run,

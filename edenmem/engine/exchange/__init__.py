@@ -1,4 +1,4 @@
 """Export and import memory: complete JSON Lines, and Markdown to read and edit.
 
-May import: consolidation, edits, reports, runtime, scopes, seals, sessions.
+May import: consolidation, edits, factory, reports, runtime, scopes, seals, sessions.
 """

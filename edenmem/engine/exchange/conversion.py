@@ -27,14 +27,14 @@ from edenmem.engine.edits.checks import (
     TAG_LENGTH,
     TEXT_LENGTH,
 )
-from edenmem.engine.exchange.checking import MAX_PROBLEMS, Problem
 from edenmem.engine.exchange.documents import DamagedDocument, is_document
 from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.kinds import FileKind
+from edenmem.engine.exchange.records import MAX_PROBLEMS, Problem
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.sessions.format import BadLine, Spool, parse_time
 from edenmem.engine.sessions.importer import People
 from edenmem.errors import InputError
-from edenmem.store.protocol.store import Store
 from edenmem.text import flat, tidy, word_count
 
 #: Number of items between progress reports.
@@ -121,24 +121,22 @@ class Conversion:
 
     def __init__(
         self,
+        runtime: Runtime,
         source: Source | Path,
         kind: FileKind,
         files: ExitStack,
-        store: Store,
-        *,
-        now: datetime,
-        words: int,
         defaults: Defaults,
+        *,
         progress: Callable[[str, int, int], None] = lambda step, done, total: None,
     ) -> None:
         name = source.name if isinstance(source, Source) else str(source)
         unit = "entry"
         if isinstance(source, Source):
             unit = "entry" if is_document(source) else "line"
-        self.survey = Survey(kind=kind, words=words)
+        self.survey = Survey(kind=kind, words=runtime.settings.formation.fact_words)
         self.facts, self.chats = (files.enter_context(Spool(name, unit)) for _ in range(2))
-        self._people = People(store)
-        self._now = now
+        self._people = People(runtime.store)
+        self._now = runtime.clock()
         self.defaults = defaults
         self._seen: set[int] = set()
         left_out = self.survey.left_out

@@ -67,17 +67,17 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.before}{old}", f"{self.after}{new}"
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, kw_only=True):
     """The edits in order, and what prevents others.
 
     ``missing`` counts entries whose line was removed, and that are kept; ``files`` the files read.
     """
 
-    edits: tuple[Edit, ...]
-    conflicts: tuple[FileProblem, ...]
-    problems: tuple[FileProblem, ...]
-    missing: int
-    files: int
+    edits: list[Edit] = []
+    conflicts: list[FileProblem] = []
+    problems: list[FileProblem] = []
+    missing: int = 0
+    files: int = 0
 
 
 def plan_edits(folder: Path, store: Store, *, delete: bool) -> Plan:
@@ -91,35 +91,25 @@ def plan_edits(folder: Path, store: Store, *, delete: bool) -> Plan:
     Raises:
         InputError: the folder does not exist.
     """
-    plan = _Planner(store, delete=delete)
+    planner = _Planner(store, delete=delete)
     for found in read_files(folder, store):
         if isinstance(found, FileProblem):
-            plan.problems.append(found)
+            planner.made.problems.append(found)
         else:
-            plan.read(found)
-    return Plan(
-        edits=tuple(plan.edits),
-        conflicts=tuple(plan.conflicts),
-        problems=tuple(plan.problems),
-        missing=plan.missing,
-        files=plan.files,
-    )
+            planner.read(found)
+    return planner.made
 
 
 class _Planner:
     def __init__(self, store: Store, *, delete: bool) -> None:
         self._store = store
         self._delete = delete
-        self.edits: list[Edit] = []
-        self.conflicts: list[FileProblem] = []
-        self.problems: list[FileProblem] = []
-        self.missing = 0
-        self.files = 0
+        self.made = Plan()
 
     def read(self, file: FolderFile) -> None:
         """Compare one file."""
-        self.files += 1
-        match file.page.head["content"]:
+        self.made.files += 1
+        match file.page.content:
             case "text":
                 self._text(file)
             case "facts":
@@ -147,7 +137,7 @@ class _Planner:
         elif not text:
             self._problem(file, "a text cannot be emptied")
         else:
-            self.edits.append(
+            self.made.edits.append(
                 Edit(
                     action="edit" if version else "add",
                     target="consolidation",
@@ -204,7 +194,7 @@ class _Planner:
         elif target == "fact" and text in texts:
             self._conflict(file, _CROSSED, item.line)
         else:
-            self.edits.append(self._edit("add", file, target, item, after=text))
+            self.made.edits.append(self._edit("add", file, target, item, after=text))
 
     def _plan_change(
         self,
@@ -228,7 +218,7 @@ class _Planner:
             self._conflict(file, _CROSSED, item.line)
         elif stored.version == item.version:
             edit = self._edit("edit", file, target, item, before=stored.content, after=text)
-            self.edits.append(msgspec.structs.replace(edit, old_fields=fields))
+            self.made.edits.append(msgspec.structs.replace(edit, old_fields=fields))
         elif (text, item.fields) not in self._versions(target, item):
             self._conflict(
                 file,
@@ -268,11 +258,11 @@ class _Planner:
         if since is None or stored.formed_at > since:
             return
         if not self._delete:
-            self.missing += 1
+            self.made.missing += 1
         elif (stored.updated_at or stored.formed_at) > since:
             self._conflict(file, f"{target} {stored.id} has been changed since")
         else:
-            self.edits.append(
+            self.made.edits.append(
                 Edit(
                     action="delete",
                     target=target,
@@ -310,10 +300,10 @@ class _Planner:
         )
 
     def _conflict(self, file: FolderFile, reason: str, line: int | None = None) -> None:
-        self.conflicts.append(FileProblem(path=file.path, reason=reason, line=line))
+        self.made.conflicts.append(FileProblem(path=file.path, reason=reason, line=line))
 
     def _problem(self, file: FolderFile, reason: str, line: int | None = None) -> None:
-        self.problems.append(FileProblem(path=file.path, reason=reason, line=line))
+        self.made.problems.append(FileProblem(path=file.path, reason=reason, line=line))
 
 
 def _tidy(text: str) -> str:

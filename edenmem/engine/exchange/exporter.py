@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,7 +18,6 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from edenmem.engine.exchange import records as lines
-from edenmem.engine.exchange.checking import FileCheck
 from edenmem.engine.exchange.files import (
     Source,
     open_compressor,
@@ -28,14 +28,11 @@ from edenmem.engine.exchange.files import (
     sync_folder,
     write_error,
 )
-from edenmem.engine.exchange.records import Digest, is_whole
+from edenmem.engine.exchange.records import Digest, FileCheck, is_whole
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.seals.sealer import Sealer
 from edenmem.errors import DocumentDamaged, InputError, StoreError, UsageError
-from edenmem.models.backup import (
-    Record,
-    RecordKind,
-    Selection,
-    StoredVersion,
-)
+from edenmem.models.backup import Record, RecordKind, Selection, StoredVersion
 from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact
@@ -101,115 +98,121 @@ def backup_record(record: Record, *, whole: bool) -> Record | None:
     return record
 
 
-class Exporter:
-    """Export the memory of one store, record by record."""
+def export_records(
+    store: Store,
+    file: IO[bytes],
+    request: ExportRequest,
+    *,
+    clock: Callable[[], datetime] = utc_now,
+    progress: Callable[[int], None] = lambda done: None,
+) -> ExportReport:
+    """Write header, records and trailer; ``progress`` is called with the number of records.
 
-    def __init__(self, store: Store, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._store = store
-        self._clock = clock
+    Raises:
+        UsageError: a type cannot be combined with the other filters.
+    """
+    kinds = select_types(request)
+    whole = is_whole(kinds)
+    digest, problems = Digest(), list[tuple[str, str]]()
 
-    def write(
-        self,
-        file: IO[bytes],
-        request: ExportRequest,
-        *,
-        progress: Callable[[int], None] = lambda done: None,
-    ) -> ExportReport:
-        """Write header, records and trailer; ``progress`` is called with the number of records.
+    def put(line: bytes) -> None:
+        digest.add(line)
+        file.write(line + b"\n")
 
-        Raises:
-            UsageError: a type cannot be combined with the other filters.
-        """
-        kinds = select_types(request)
-        whole = is_whole(kinds)
-        digest, problems = Digest(), list[tuple[str, str]]()
+    file.write(_header(store, request, kinds, clock()) + b"\n")
+    selection = _selection(store, request, kinds)
+    if selection == Selection() and RecordKind.AUDIT in kinds:  # what runs wrote is in the log
+        for run in store.migrations.migration_runs():
+            put(lines.encode_mark(lines.LEDGER, run=msgspec.to_builtins(run)))
+        try:
+            for seal in store.log.seals():
+                put(lines.encode_mark(lines.SEAL, seal=msgspec.to_builtins(seal)))
+        except DocumentDamaged as error:
+            problems.append(("the seals after it", error.message))
+    documents = store.walk.documents(
+        kinds, selection, with_vectors=request.vectors, snapshot=True, unwritten=True
+    )
+    for document in documents:
+        kind = document.kind
+        if document.record is None:
+            problems.append((f"{kind} {document.id}", document.fault))
+            continue
+        record = backup_record(document.record, whole=whole)
+        if record is None:
+            continue
+        put(lines.encode(kind, record if request.vectors else _bare(record)))
+        digest.count(kind)
+        if digest.records % lines.STEP == 0:
+            mark = {"records": digest.records, "sha256": digest.sha256}
+            put(lines.encode_mark(lines.CHECKPOINT, **mark))
+        if digest.records % _PROGRESS == 0:
+            progress(digest.records)
+    end = {"records": digest.records, "counts": digest.counts, "sha256": digest.sha256}
+    file.write(lines.encode_mark(lines.TRAILER, **end) + b"\n")
+    return ExportReport(counts=digest.counts, sha256=digest.sha256, problems=tuple(problems))
 
-        def put(line: bytes) -> None:
-            digest.add(line)
-            file.write(line + b"\n")
 
-        file.write(self._header(request, kinds) + b"\n")
-        selection = self._selection(request, kinds)
-        if selection == Selection() and RecordKind.AUDIT in kinds:  # what runs wrote is in the log
-            for run in self._store.migrations.migration_runs():
-                put(lines.encode_mark(lines.LEDGER, run=msgspec.to_builtins(run)))
-            try:
-                for seal in self._store.log.seals():
-                    put(lines.encode_mark(lines.SEAL, seal=msgspec.to_builtins(seal)))
-            except DocumentDamaged as error:
-                problems.append(("the seals after it", error.message))
-        documents = self._store.walk.documents(
-            kinds, selection, with_vectors=request.vectors, snapshot=True, unwritten=True
-        )
-        for document in documents:
-            kind = document.kind
-            if document.record is None:
-                problems.append((f"{kind} {document.id}", document.fault))
-                continue
-            record = backup_record(document.record, whole=whole)
-            if record is None:
-                continue
-            put(lines.encode(kind, record if request.vectors else _bare(record)))
-            digest.count(kind)
-            if digest.records % lines.STEP == 0:
-                put(
-                    lines.encode_mark(
-                        lines.CHECKPOINT, records=digest.records, sha256=digest.sha256
-                    )
-                )
-            if digest.records % _PROGRESS == 0:
-                progress(digest.records)
-        file.write(
-            lines.encode_mark(
-                lines.TRAILER,
-                records=digest.records,
-                counts=digest.counts,
-                sha256=digest.sha256,
-            )
-            + b"\n"
-        )
-        return ExportReport(counts=digest.counts, sha256=digest.sha256, problems=tuple(problems))
+def _header(
+    store: Store, request: ExportRequest, kinds: Sequence[RecordKind], at: datetime
+) -> bytes:
+    from edenmem import __version__
 
-    def _header(self, request: ExportRequest, kinds: Sequence[RecordKind]) -> bytes:
-        from edenmem import __version__
+    filters: dict[str, Any] = msgspec.to_builtins(request)
+    del filters["types"], filters["vectors"]
+    return lines.encode_mark(
+        lines.HEADER,
+        format=lines.FORMAT,
+        edenmem=__version__,
+        store=store.database.info().kind,
+        created_at=at,
+        types=list(kinds),
+        filters={name: value for name, value in filters.items() if value},
+        vectors=request.vectors,
+    )
 
-        filters: dict[str, Any] = msgspec.to_builtins(request)
-        del filters["types"], filters["vectors"]
-        return lines.encode_mark(
-            lines.HEADER,
-            format=lines.FORMAT,
-            edenmem=__version__,
-            store=self._store.database.info().kind,
-            created_at=self._clock(),
-            types=list(kinds),
-            filters={name: value for name, value in filters.items() if value},
-            vectors=request.vectors,
-        )
 
-    def _selection(self, request: ExportRequest, kinds: Sequence[RecordKind]) -> Selection:
-        selection = Selection(
-            agent_ids=request.agent_ids,
-            user_ids=request.user_ids,
-            kinds=request.scopes,
-            since=request.since,
-        )
-        if request.user_ids is not None:
-            accounts = request.user_ids
-            return msgspec.structs.replace(selection, account_ids=accounts, member_ids=accounts)
-        if request.agent_ids and RecordKind.USER in kinds:
-            accounts = self._accounts_of(request.agent_ids)
-            return msgspec.structs.replace(selection, account_ids=accounts)
-        return selection
+def _selection(store: Store, request: ExportRequest, kinds: Sequence[RecordKind]) -> Selection:
+    """Return the selection, with the accounts that agents have memory of or talks with."""
+    accounts = request.user_ids
+    if accounts is None and request.agent_ids and RecordKind.USER in kinds:
+        found: set[str] = set()
+        for agent_id in request.agent_ids:
+            texts = store.memory.scopes(agent_id=agent_id, kinds=[ScopeKind.USER])
+            found.update(summary.scope.owner for summary in texts)
+            for session in store.host.sessions(agent_id=agent_id):
+                found.update(session.users)
+        accounts = tuple(sorted(found))
+    return Selection(
+        agent_ids=request.agent_ids,
+        user_ids=request.user_ids,
+        account_ids=accounts,
+        member_ids=request.user_ids or (),
+        kinds=request.scopes,
+        since=request.since,
+    )
 
-    def _accounts_of(self, agent_ids: Sequence[str]) -> tuple[str, ...]:
-        """Return the users that these agents have memory of or conversations with."""
-        found: dict[str, None] = {}
-        for agent_id in agent_ids:
-            for summary in self._store.memory.scopes(agent_id=agent_id, kinds=[ScopeKind.USER]):
-                found[summary.scope.owner] = None
-            for session in self._store.host.sessions(agent_id=agent_id):
-                found |= dict.fromkeys(session.users)
-        return tuple(sorted(found))
+
+def salvage(
+    runtime: Runtime,
+    file: IO[bytes],
+    request: ExportRequest,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> ExportReport:
+    """Export what can be read of a damaged file, by way of a copy without the damage."""
+    from edenmem.engine.factory import open_store
+
+    replace, settings = msgspec.structs.replace, runtime.settings
+    with tempfile.TemporaryDirectory(prefix="edenmem-") as folder:
+        copy = Path(folder) / "salvaged.db"
+        lost = runtime.store.database.salvage(copy)
+        copied = replace(settings.store, uri=f"sqlite:///{copy}", read_only=False)
+        store = open_store(replace(settings, store=copied))
+        try:
+            report = export_records(store, file, request, clock=runtime.clock, progress=progress)
+        finally:
+            store.database.close()
+    return replace(report, lost=tuple((each.target_id, each.detail) for each in lost))
 
 
 def select_types(request: ExportRequest) -> tuple[RecordKind, ...]:
@@ -313,81 +316,74 @@ def verify_backup(path: Path) -> str:
     return ""
 
 
-class BackupWriter:
-    """Write scheduled backups of one store."""
+def back_up(
+    runtime: Runtime,
+    folder: Path,
+    request: ExportRequest,
+    *,
+    keep: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> BackupReport:
+    """Seal the log, write and verify a backup, and remove the oldest of its series over ``keep``.
 
-    def __init__(self, store: Store, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._store = store
-        self._clock = clock
-        self._exporter = Exporter(store, clock=clock)
+    Nothing is removed if records could not be exported: an older file may contain them. Files
+    of another database at the same location, and files dated in the future, are neither
+    counted nor removed.
 
-    def write(
-        self,
-        folder: Path,
-        request: ExportRequest,
-        *,
-        keep: int = 0,
-        progress: Callable[[int], None] = lambda done: None,
-    ) -> BackupReport:
-        """Write and verify a backup, then remove the oldest of its series beyond ``keep``.
+    Args:
+        runtime: The store, and the clock.
+        folder: The folder of the backups, created if missing.
+        request: The selection to export.
+        keep: Number of backups of this store and selection to keep (0 = all).
+        progress: Called with the number of records written so far.
 
-        Nothing is removed if records could not be exported: an older file may contain them. Files
-        of another database at the same location, and files dated in the future, are neither
-        counted nor removed.
-
-        Args:
-            folder: The folder of the backups, created if missing.
-            request: The selection to export.
-            keep: Number of backups of this store and selection to keep (0 = all).
-            progress: Called with the number of records written so far.
-
-        Raises:
-            UsageError: the selection depends on the time of the run.
-            InputError: the folder cannot be written.
-            DiskFull: the disk is full.
-            StoreError: the written file is damaged.
-        """
-        if request.since is not None:
-            raise UsageError("a scheduled backup cannot be limited by --since")
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(folder, error) from error
-        remove_abandoned(folder)
-        series = backup_series(self._store, request)
-        now = self._clock().astimezone(UTC)
-        stem = f"edenmem-{series}-{now.strftime(_TIME)}"
-        with open_partial(folder / stem) as raw:
-            with open_compressor(raw, compress=True) as file:
-                export = self._exporter.write(file, request, progress=progress)
-            save(raw)
-            _verify_written(Source(raw, stem), export, raw.fileno())
-            path = _publish(Path(raw.name), folder, stem)
-        sync_folder(folder)
-        if not keep or export.problems:
-            return BackupReport(path=path, export=export)
-        known = list_backups(folder, series, until=now)
-        older = [backup.path for backup in known if backup.path != path]
-        removed, damaged = [], []
-        for old in older[keep - 1 :]:
+    Raises:
+        UsageError: the selection depends on the time of the run.
+        InputError: the folder cannot be written.
+        DiskFull: the disk is full.
+        StoreError: the written file is damaged.
+    """
+    if request.since is not None:
+        raise UsageError("a scheduled backup cannot be limited by --since")
+    unsealed = Sealer(runtime).seal_if_possible()
+    store, clock = runtime.store, runtime.clock
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(folder, error) from error
+    remove_abandoned(folder)
+    series = backup_series(store, request)
+    now = clock().astimezone(UTC)
+    stem = f"edenmem-{series}-{now.strftime(_TIME)}"
+    with open_partial(folder / stem) as raw:
+        with open_compressor(raw, compress=True) as file:
+            export = export_records(store, file, request, clock=clock, progress=progress)
+        save(raw)
+        _verify_written(Source(raw, stem), export, raw.fileno())
+        path = _publish(Path(raw.name), folder, stem)
+    sync_folder(folder)
+    removed, damaged = list[Path](), list[tuple[Path, str]]()
+    if keep and not export.problems:
+        known = [each.path for each in list_backups(folder, series, until=now)]
+        for old in [each for each in known if each != path][keep - 1 :]:
             try:
                 reason = verify_backup(old)
                 if not reason:
                     old.unlink()
+                    removed.append(old)
             except FileNotFoundError:
                 continue  # another run removed it
             except OSError as error:
                 reason = f"cannot be removed: {error.strerror}"
             if reason:
                 damaged.append((old, reason))
-            else:
-                removed.append(old)
-        return BackupReport(
-            path=path,
-            export=export,
-            removed=tuple(removed),
-            damaged=tuple(damaged),
-        )
+    return BackupReport(
+        path=path,
+        export=export,
+        removed=tuple(removed),
+        damaged=tuple(damaged),
+        unsealed=unsealed,
+    )
 
 
 def _verify_written(source: Source, export: ExportReport, descriptor: int) -> None:

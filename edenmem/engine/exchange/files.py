@@ -18,8 +18,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
+from edenmem.engine.sessions.format import Spool
 from edenmem.errors import (
     ConflictError,
     DiskFull,
@@ -104,7 +105,8 @@ def check_target(target: str, *, force: bool, in_use: Callable[[], Iterable[Path
     path = Path(target)
     check_not_in_use(path, in_use())
     if not is_stream(path):
-        check_free(path, force=force)
+        if os.path.lexists(path) and not force:
+            raise ConflictError(f"{path} exists", hint="choose another name, or add --force")
         folder = path.absolute().parent
         if not os.access(folder, os.W_OK | os.X_OK):
             code = errno.EACCES if folder.exists() else errno.ENOENT
@@ -293,16 +295,6 @@ def write_error(path: Path, error: OSError) -> EdenmemError:
     return InputError(f"{path} cannot be written: {error.strerror}")
 
 
-def check_free(path: Path, *, force: bool) -> None:
-    """Check that no file is overwritten without ``force``.
-
-    Raises:
-        ConflictError: the file exists.
-    """
-    if os.path.lexists(path) and not force:
-        raise ConflictError(f"{path} exists", hint="choose another name, or add --force")
-
-
 @contextmanager
 def open_compressor(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
     """Open a file that compresses into ``raw`` if ``compress`` is set."""
@@ -312,21 +304,6 @@ def open_compressor(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
     # No name and time, so that the same memory gives the same bytes.
     with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as file:
         yield file  # type: ignore[misc]
-
-
-class Lines(Protocol):
-    """Numbered lines that can be read several times."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the file in messages."""
-
-    @property
-    def unit(self) -> str:
-        """Return the unit of the numbers: "line", or "entry" of a document."""
-
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the number of each line, from 1, and its bytes."""
 
 
 class _Parts(io.RawIOBase):
@@ -448,3 +425,7 @@ class Source:
             if len(line) == MAX_LINE:
                 raise InputError("the line is too long", line=number)
             yield number, line
+
+
+#: Numbered lines that can be read several times.
+Lines = Source | Spool

@@ -99,6 +99,12 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     items: tuple[Item, ...] = ()
 
+    @property
+    def content(self) -> Content:
+        """Return what the file contains."""
+        content: Content = self.head["content"]
+        return content
+
 
 def render(page: Page) -> str:
     """Render a page; the same page always gives the same text."""
@@ -125,7 +131,7 @@ def render(page: Page) -> str:
     )
     body = (
         f"{page.text}\n"
-        if page.head["content"] == "text"
+        if page.content == "text"
         else "".join(f"{_render_item(item)}\n" for item in page.items)
     )
     return f"---\n{front}---\n\n{body}"
@@ -190,24 +196,20 @@ def _items(body: str, line: int) -> Iterable[Item]:
     """Yield the items of a list; ignore blank lines and headings between them."""
     current: list[str] = []
     begun = 0
-    for number, row in enumerate(body.split("\n"), line):
-        if row.startswith(("- ", "* ")) or row in ("-", "*"):
-            if current:
-                yield _read(current, begun)
-            current, begun = [row[2:]], number
-        elif current and (row.startswith("  ") or not row.strip()):
+    for number, row in enumerate([*body.split("\n"), "#"], line):
+        begins = row.startswith(("- ", "* ")) or row in ("-", "*")
+        is_blank = not row.strip()
+        if current and not begins and (row.startswith("  ") or is_blank):
             current.append(row[2:])
-        elif row.startswith("#") or not row.strip():
-            if current:
-                yield _read(current, begun)
-            current = []
-        else:
+            continue
+        if not begins and not is_blank and not row.startswith("#"):
             raise InputError(
                 "not a list item: begin the line with '- ', or indent it by two spaces",
                 line=number,
             )
-    if current:
-        yield _read(current, begun)
+        if current:
+            yield _read(current, begun)
+        current, begun = [row[2:]] if begins else [], number
 
 
 def _read(rows: list[str], line: int) -> Item:
@@ -295,112 +297,111 @@ import.
 class FolderReport(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of exported files and their contents."""
 
-    files: int
-    scopes: int
-    texts: int
-    facts: int
-    reflections: int
+    files: int = 0
+    scopes: int = 0
+    texts: int = 0
+    facts: int = 0
+    reflections: int = 0
     removed: int = 0
 
 
-class FolderExporter:
-    """Export the memory of one store to a folder."""
+def export_folder(
+    store: Store, target: Path, request: ExportRequest, *, force: bool = False
+) -> FolderReport:
+    """Export memory to a folder.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    A new folder appears once it is complete. In an existing folder (``force``) each file is
+    replaced atomically, and obsolete files are removed.
 
-    def write(self, target: Path, request: ExportRequest, *, force: bool = False) -> FolderReport:
-        """Write all files.
-
-        A new folder appears once it is complete. In an existing folder (``force``) each file is
-        replaced atomically, and obsolete files are removed.
-
-        Raises:
-            ConflictError: the folder is not empty, or a file.
-            UsageError: a filter is not supported.
-            InputError: the folder cannot be written.
-        """
-        if request.types or request.since is not None:
-            raise UsageError("Markdown always has whole scopes: omit --type and --since")
-        exists = target.exists()
-        if exists and not target.is_dir():
-            raise ConflictError(f"{target} is a file", hint="specify a folder")
-        if exists and not force and any(target.iterdir()):
-            raise ConflictError(
-                f"{target} is not empty", hint="specify another folder, or add --force"
-            )
-        counts = dict.fromkeys(("files", "scopes", "texts", "facts", "reflections"), 0)
-        try:
-            if exists:
-                remove_abandoned(target, recursive=True)
-                written = self._fill(target, request, counts)
-                removed = _sweep(target, written)
-                return FolderReport(**counts, removed=removed)
+    Raises:
+        ConflictError: the folder is not empty, or a file.
+        UsageError: a filter is not supported.
+        InputError: the folder cannot be written.
+    """
+    if request.types or request.since is not None:
+        raise UsageError("Markdown always has whole scopes: omit --type and --since")
+    exists = target.exists()
+    if exists and not target.is_dir():
+        raise ConflictError(f"{target} is a file", hint="specify a folder")
+    if exists and not force and any(target.iterdir()):
+        raise ConflictError(f"{target} is not empty", hint="specify another folder, or add --force")
+    counts, removed = Counter[str](), 0
+    try:
+        if exists:
+            remove_abandoned(target, recursive=True)
+            removed = _sweep(target, _fill(store, target, request, counts))
+        else:
             target.parent.mkdir(parents=True, exist_ok=True)
             remove_abandoned(target.parent)
             with _open_partial_folder(target) as made:
                 inner = made / "new"
                 inner.mkdir(mode=0o700)
-                self._fill(inner, request, counts)
+                _fill(store, inner, request, counts)
                 inner.rename(target)
-        except OSError as error:
-            raise write_error(target, error) from error
-        return FolderReport(**counts)
+    except OSError as error:
+        raise write_error(target, error) from error
+    return FolderReport(**counts, removed=removed)
 
-    def _fill(self, folder: Path, request: ExportRequest, counts: dict[str, int]) -> set[Path]:
-        written = {_put(folder / "README.md", README)}
-        root = folder.resolve()
-        for scope, path, head in self.scopes(request):
-            if not (folder / path).resolve().is_relative_to(root):
-                raise InputError(f"{folder / path} is outside the folder")
-            pages = list(self._pages(scope, head))
-            for content, page in pages:
-                written.add(_put(folder / path / FILES[content], render(page)))
-                counts["texts" if content == "text" else content] += len(page.items) or 1
-            counts["scopes"] += bool(pages)
-        counts["files"] = len(written)
-        return written
 
-    def scopes(self, request: ExportRequest) -> Iterator[tuple[Scope, Path, dict[str, Any]]]:
-        """Yield the selected scopes with their folders and front matter."""
-        agent_ids = request.agent_ids or tuple(
-            dict.fromkeys(summary.scope.agent_id for summary in self._store.memory.scopes())
-        )
-        known = load_labels(self._store, agent_ids)
-        agents = file_names({id: known[id] for id in agent_ids})
-        for agent_id in sorted(agent_ids):
-            scopes = [
-                summary.scope
-                for summary in self._store.memory.scopes(
-                    agent_id=agent_id, kinds=request.scopes, user_ids=request.user_ids
-                )
-            ]
-            people = load_labels(self._store, scopes)
-            for kind in ScopeKind:
-                owners = [scope.owner for scope in scopes if scope.kind is kind]
-                folders = file_names({owner: people[owner] for owner in owners})
-                for owner in sorted(owners):
-                    scope = Scope(kind, agent_id, owner)
-                    path = Path(agents[agent_id]) / _FOLDERS[kind] / folders[owner]
-                    if kind is ScopeKind.AGENT:
-                        path = Path(agents[agent_id])
-                    yield scope, path, _head(scope, known.get(agent_id), people.get(owner))
+def _fill(store: Store, folder: Path, request: ExportRequest, counts: Counter[str]) -> set[Path]:
+    """Write the files of the selected scopes, and return their paths."""
+    written = {_put(folder / "README.md", README)}
+    root = folder.resolve()
+    for scope, path, head in select_scopes(store, request):
+        if not (folder / path).resolve().is_relative_to(root):
+            raise InputError(f"{folder / path} is outside the folder")
+        pages = _pages(store, scope, head)
+        for page in pages:
+            written.add(_put(folder / path / FILES[page.content], render(page)))
+            counts["texts" if page.content == "text" else page.content] += len(page.items) or 1
+        counts["scopes"] += bool(pages)
+    counts["files"] = len(written)
+    return written
 
-    def _pages(self, scope: Scope, head: dict[str, Any]) -> Iterator[tuple[Content, Page]]:
-        text = self._store.memory.consolidations([scope]).get(scope)
-        if text is not None and text.version:
-            own = {"id": text.id, "version": text.version, "updated_at": text.updated_at}
-            yield (
-                "text",
-                Page(head={"content": "text", **head, **own}, text=text.consolidated_content),
+
+def select_scopes(
+    store: Store, request: ExportRequest
+) -> Iterator[tuple[Scope, Path, dict[str, Any]]]:
+    """Yield the selected scopes with their folders and front matter."""
+    agent_ids = request.agent_ids or tuple(
+        dict.fromkeys(summary.scope.agent_id for summary in store.memory.scopes())
+    )
+    known = load_labels(store, agent_ids)
+    agents = file_names({id: known[id] for id in agent_ids})
+    for agent_id in sorted(agent_ids):
+        scopes = [
+            summary.scope
+            for summary in store.memory.scopes(
+                agent_id=agent_id, kinds=request.scopes, user_ids=request.user_ids
             )
-        pending = self._store.memory.pending(scope)
-        if pending:
-            yield "reflections", _build_page("reflections", head, pending)
-        facts = list(self._store.memory.facts(FactFilter(scopes=(scope,))))
-        if facts:
-            facts.sort(key=lambda fact: (fact.dated_at, fact.id))
-            yield "facts", _build_page("facts", head, facts)
+        ]
+        people = load_labels(store, scopes)
+        for kind in ScopeKind:
+            owners = [scope.owner for scope in scopes if scope.kind is kind]
+            folders = file_names({owner: people[owner] for owner in owners})
+            for owner in sorted(owners):
+                scope = Scope(kind, agent_id, owner)
+                path = Path(agents[agent_id]) / _FOLDERS[kind] / folders[owner]
+                if kind is ScopeKind.AGENT:
+                    path = Path(agents[agent_id])
+                yield scope, path, _head(scope, known.get(agent_id), people.get(owner))
+
+
+def _pages(store: Store, scope: Scope, head: dict[str, Any]) -> list[Page]:
+    pages = []
+    text = store.memory.consolidations([scope]).get(scope)
+    if text is not None and text.version:
+        own = {"id": text.id, "version": text.version, "updated_at": text.updated_at}
+        whole = {"content": "text", **head, **own}
+        pages.append(Page(head=whole, text=text.consolidated_content))
+    facts = sorted(
+        store.memory.facts(FactFilter(scopes=(scope,))), key=lambda one: (one.dated_at, one.id)
+    )
+    listed: dict[Content, Sequence[Fact | Reflection]] = {
+        "reflections": store.memory.pending(scope),
+        "facts": facts,
+    }
+    return pages + [_list(name, head, memories) for name, memories in listed.items() if memories]
 
 
 def _head(scope: Scope, agent: str | None, owner: str | None) -> dict[str, Any]:
@@ -418,9 +419,7 @@ def _head(scope: Scope, agent: str | None, owner: str | None) -> dict[str, Any]:
     }
 
 
-def _build_page(
-    content: Content, head: dict[str, Any], memories: Sequence[Fact | Reflection]
-) -> Page:
+def _list(content: Content, head: dict[str, Any], memories: Sequence[Fact | Reflection]) -> Page:
     """Return a page that lists memories, oldest first."""
     latest: datetime = max(one.updated_at or one.formed_at for one in memories)
     said = max((one.said_at for one in memories if one.said_at), default=None)
@@ -523,10 +522,9 @@ def read_files(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]
         except EdenmemError as error:
             yield FileProblem(path=name, reason=error.message)
             continue
-        content = page.head["content"]
-        first = seen.setdefault((scope, content), name)
+        first = seen.setdefault((scope, page.content), name)
         if first != name:
-            yield FileProblem(path=name, reason=f"{first} has the same {content}")
+            yield FileProblem(path=name, reason=f"{first} has the same {page.content}")
             continue
         yield FolderFile(path=name, scope=scope, page=page)
 

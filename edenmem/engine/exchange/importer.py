@@ -18,14 +18,8 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.engine.edits import checks as edit_checks
-from edenmem.engine.exchange.checking import (
-    MAX_PROBLEMS,
-    FileCheck,
-    Good,
-    Problem,
-)
 from edenmem.engine.exchange.files import Lines
-from edenmem.engine.exchange.records import Parser
+from edenmem.engine.exchange.records import MAX_PROBLEMS, FileCheck, Good, Parser, Problem
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.seals.sealer import Sealer
@@ -69,39 +63,23 @@ from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store, batched
 
 
-class Forgotten:
-    """The erasures that block records of a file.
+def _find_blocks(store: Store, header: dict[str, Any]) -> dict[str, datetime | None]:
+    """Return the keys of erased records with the time of the erasure (None: it is open).
 
-    Args:
-        store: The store with the erasures.
-        header: The header of the file. A file without header counts as new: only open erasures
-            block its records.
+    A file without header counts as new: only open erasures block its records. A backup without a
+    valid time counts as older than all erasures.
     """
-
-    def __init__(self, store: Store, header: dict[str, Any]) -> None:
-        made: datetime | None = None
-        if header:  # a backup without a valid time counts as older than all erasures
-            made = datetime.min.replace(tzinfo=UTC)
-            with suppress(msgspec.ValidationError, ValueError):
-                made = as_utc(msgspec.convert(header.get("created_at"), datetime))
-        self._blocks = {
-            key: forgetting.closed_at
-            for forgetting in store.erasure.forgettings()
-            if forgetting.closed_at is None or (made is not None and made <= forgetting.closed_at)
-            for key in forgetting.blocks
-        }
-
-    def why(self, record: Record) -> str:
-        """Return why a record is blocked, or ""."""
-        if not self._blocks:
-            return ""
-        for key in _keys(record):
-            if key in self._blocks:
-                at = self._blocks[key]
-                if at is None:
-                    return "it or its owner is being erased"
-                return f"it or its owner was erased on {at:%Y-%m-%d}, after the file was written"
-        return ""
+    made: datetime | None = None
+    if header:
+        made = datetime.min.replace(tzinfo=UTC)
+        with suppress(msgspec.ValidationError, ValueError):
+            made = as_utc(msgspec.convert(header.get("created_at"), datetime))
+    return {
+        key: forgetting.closed_at
+        for forgetting in store.erasure.forgettings()
+        if forgetting.closed_at is None or (made is not None and made <= forgetting.closed_at)
+        for key in forgetting.blocks
+    }
 
 
 def _keys(record: Record) -> Iterator[str]:
@@ -137,6 +115,7 @@ class _UserLine(msgspec.Struct):
     id: str = ""
 
 
+_DAMAGED = "the file was truncated or altered; import the readable part with --skip-bad"
 _REASON = "replaced by an import"
 _TOGGLES = {"user_memory_enabled", "agent_memory_enabled"}
 
@@ -307,107 +286,113 @@ class RestoreReport(msgspec.Struct, kw_only=True):
             self.without_vector += 1
 
 
-class Importer:
-    """Import files into a store."""
+def import_records(
+    runtime: Runtime,
+    source: Lines,
+    *,
+    on_conflict: OnConflict = "keep",
+    skip_bad: bool = False,
+    allow_long: bool = False,
+    owner: str | None = None,
+    dry_run: bool = False,
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> RestoreReport:
+    """Check the whole file, then store its new records.
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime.for_run()
-        self._store = runtime.store
-        self._embedder = runtime.embedder
-        self._settings = runtime.settings
-        self._actor = self._runtime.actor
-        self._clock = runtime.clock
+    ``skip_bad`` imports the valid lines of a file with others, and what can be read of a damaged
+    one.
 
-    def take(
-        self,
-        source: Lines,
-        *,
-        on_conflict: OnConflict = "keep",
-        skip_bad: bool = False,
-        allow_incomplete: bool = False,
-        allow_long: bool = False,
-        owner: str | None = None,
-        dry_run: bool = False,
-        progress: Callable[[str, int, int], None] = lambda step, done, total: None,
-    ) -> RestoreReport:
-        """Check the whole file, then store its new records.
+    ``owner`` is the ID or username of a user, of the store or the file, who becomes the owner
+    of agents and sessions without one, if the store requires an owner.
 
-        ``owner`` is the ID or username of a user, of the store or the file, who becomes the owner
-        of agents and sessions without one, if the store requires an owner.
+    ``progress`` is called with the current step, the number of records done, and their total
+    (0 = unknown).
 
-        ``progress`` is called with the current step, the number of records done, and their total
-        (0 = unknown).
-
-        Raises:
-            InputError: the file is damaged, or has bad lines and ``skip_bad`` is not set.
-            NotFoundError: neither the store nor the file has the owner.
-        """
-        owner_id = self._user_id(source, owner) if owner else None
-        self._file = file = FileCheck(source, allow_incomplete=allow_incomplete)
-        parser = partial(
-            Parser,
-            self._store,
-            self._settings,
-            now=self._clock(),
-            whole=file.whole,
-            allow_long=allow_long,
-            owner_id=owner_id,
-        )
-        for _ in file.records(parser()):
-            progress("checking", file.digest.records, 0)
-        if file.bad > file.unreadable and not skip_bad:
-            raise InvalidLines(
-                file.problems,
-                file.bad,
-                unit=source.unit,
-                hint="nothing was changed; import the others with --skip-bad",
-            )
-        self._report = report = RestoreReport(
-            dry_run=dry_run,
-            problems=list(file.problems),
-            failed=file.bad,
-            damage=file.damage,
+    Raises:
+        InputError: the file is damaged, or has bad lines, and ``skip_bad`` is not set.
+        NotFoundError: neither the store nor the file has the owner.
+    """
+    runtime = runtime.for_run()
+    file = FileCheck(source)
+    parser = partial(
+        Parser,
+        runtime.store,
+        runtime.settings,
+        now=runtime.clock(),
+        whole=file.whole,
+        allow_long=allow_long,
+        owner_id=_user_id(runtime.store, source, owner) if owner else None,
+    )
+    for _ in file.records(parser()):
+        progress("checking", file.digest.records, 0)
+    if file.damage is not None and not skip_bad:
+        file.damage.add_hint(_DAMAGED)
+        raise file.damage
+    if file.bad and not skip_bad:
+        raise InvalidLines(
+            file.problems,
+            file.bad,
             unit=source.unit,
+            hint="nothing was changed; import the others with --skip-bad",
         )
-        self._dry_run = dry_run
-        self._replaces = on_conflict == "replace"
+    report = RestoreReport(
+        dry_run=dry_run, problems=list(file.problems), failed=file.bad, unit=source.unit
+    )
+    if file.damage is not None:
+        file.damage.name_file(source.name)
+        report.damage = file.damage.message
+    job = _Import(runtime, file, report, replaces=on_conflict == "replace")
+    done = 0
+    lines = FileCheck(source).records(parser())
+    for kind, of_kind in groupby(lines, key=lambda line: line.kind):
+        for batch in batched(of_kind, _BATCH):
+            job.take(kind, batch)
+            done += len(batch)
+            progress("comparing" if dry_run else "storing", done, file.digest.records)
+    if not dry_run:
+        migrations = runtime.store.migrations
+        known = {run.id for run in migrations.migration_runs()}
+        for run in file.runs.values():
+            if run.id not in known:
+                migrations.put_migration_run(run)
+        Sealer(runtime).take(file.seals())
+    return report
+
+
+def _user_id(store: Store, source: Lines, name: str) -> str:
+    """Return the ID of a user of the store, or else of the file."""
+    user = People(store).user(name)
+    if user is not None:
+        return user.id
+    for _, raw in source.lines():
+        if b'"user"' not in raw[:200]:
+            continue
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            line = msgspec.json.decode(raw, type=_UserLine)
+            if line.type == "user" and name in (line.id, line.username):
+                return line.id or derived_id("user", line.username)
+    raise NotFoundError(f"unknown user: {name!r}", hint=f"edenmem user add {shlex.quote(name)}")
+
+
+class _Import:
+    """Store the records of a checked file, and fill the report."""
+
+    def __init__(
+        self, runtime: Runtime, file: FileCheck, report: RestoreReport, *, replaces: bool
+    ) -> None:
+        self._runtime = runtime
+        self._store = runtime.store
+        self._file = file
+        self._report = report
+        self._dry_run = report.dry_run
+        self._replaces = replaces
         self._closed: dict[Scope, str] = {}
         self._misfits: dict[str, bool] = {}
         self._lengths: dict[str, int] = {}
-        self._forgotten = Forgotten(self._store, file.header)
-        done = 0
-        lines = FileCheck(source, allow_incomplete=allow_incomplete).records(parser())
-        for kind, of_kind in groupby(lines, key=lambda line: line.kind):
-            for batch in batched(of_kind, _BATCH):
-                self._take(kind, batch)
-                done += len(batch)
-                progress("comparing" if dry_run else "storing", done, file.digest.records)
-        if not dry_run:
-            known = {run.id for run in self._store.migrations.migration_runs()}
-            for run in file.runs.values():
-                if run.id not in known:
-                    self._store.migrations.put_migration_run(run)
-            Sealer(self._runtime).take(file.seals())
-        return report
+        self._blocks = _find_blocks(runtime.store, file.header)
 
-    def _user_id(self, source: Lines, name: str) -> str:
-        user = People(self._store).user(name)
-        if user is not None:
-            return user.id
-        for _, raw in source.lines():
-            if b'"user"' not in raw[:200]:
-                continue
-            try:
-                line = msgspec.json.decode(raw, type=_UserLine)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue
-            if line.type == "user" and name in (line.id, line.username):
-                return line.id or derived_id("user", line.username)
-        raise NotFoundError(f"unknown user: {name!r}", hint=f"edenmem user add {shlex.quote(name)}")
-
-    # -- records -----------------------------------------------------------------------------
-
-    def _take(self, kind: RecordKind, lines: Sequence[Good]) -> None:
+    def take(self, kind: RecordKind, lines: Sequence[Good]) -> None:
+        """Store records of one kind."""
         news = not self._file.whole and isinstance(lines[0].record, _NEWS)
         if not self._file.whole and kind in _PAST:
             self._report.add(kind, "left out", len(lines))
@@ -451,7 +436,7 @@ class Importer:
         """Return why the vector of a handwritten line is unusable, or ""."""
         if not model:
             return "embedding_model is missing"
-        embedder = self._embedder
+        embedder = self._runtime.embedder
         if embedder is not None and model != embedder.model:
             return f"vectors of {model}, but the configured model is {embedder.model}"
         length = (
@@ -470,7 +455,7 @@ class Importer:
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool
     ) -> list[LoadResult]:
         """Return the store's answers in order; records of erased owners are only compared."""
-        reasons = [self._forgotten.why(record) for record in records]
+        reasons = [self._why_blocked(record) for record in records]
         if not any(reasons):
             return self._store.walk.load(kind, records, dry_run=dry_run)
         pairs = list(zip(records, reasons, strict=True))
@@ -487,6 +472,17 @@ class Importer:
             refused = LoadResult(status=LoadStatus.REFUSED, detail=why)
             answers.append(refused if why and brings else answer)
         return answers
+
+    def _why_blocked(self, record: Record) -> str:
+        """Return why an erasure blocks a record, or ""."""
+        keys = _keys(record) if self._blocks else ()
+        key = next((key for key in keys if key in self._blocks), None)
+        if key is None:
+            return ""
+        at = self._blocks[key]
+        if at is None:
+            return "it or its owner is being erased"
+        return f"it or its owner was erased on {at:%Y-%m-%d}, after the file was written"
 
     # -- new records -------------------------------------------------------------------------
 
@@ -510,12 +506,12 @@ class Importer:
         return found
 
     def _addition(self, record: Fact | Reflection | Consolidation | Policy, origin: str) -> Change:
-        at, reason = self._clock(), f"imported from {origin}" if origin else "imported"
+        at, reason = self._runtime.clock(), f"imported from {origin}" if origin else "imported"
         match record:
             case Fact():
                 return AddFact(fact=record, reason=reason)
             case Reflection():
-                limit = word_limit_of(self._store, self._settings, record.home, None)
+                limit = word_limit_of(self._store, self._runtime.settings, record.home, None)
                 return AddReflection(reflection=record, word_limit=limit, reason=reason)
             case Consolidation():
                 return WriteConsolidation(
@@ -525,7 +521,7 @@ class Importer:
                     content=record.consolidated_content,
                     word_limit=max(
                         record.word_limit,
-                        word_limit_of(self._store, self._settings, record.home, None),
+                        word_limit_of(self._store, self._runtime.settings, record.home, None),
                     ),
                     at=at,
                     fixed=record.fixed,
@@ -559,9 +555,9 @@ class Importer:
         made = tuple(changes)
         if not made:
             return []
-        self._report.run_id = self._actor.run_id
+        self._report.run_id = self._runtime.actor.run_id
         return self._store.changes.apply(
-            ChangeSet(actor=self._actor, at=self._clock(), changes=made)
+            ChangeSet(actor=self._runtime.actor, at=self._runtime.clock(), changes=made)
         )
 
     # -- conflicts ---------------------------------------------------------------------------
@@ -571,7 +567,7 @@ class Importer:
     ) -> tuple[LoadResult, str]:
         """Replace the stored record; return the answer and the result for the report."""
         assert answer.stored is not None
-        changes = replacement(kind, answer.stored, record, self._clock())
+        changes = replacement(kind, answer.stored, record, self._runtime.clock())
         if not changes:
             detail = f"{answer.detail}; cannot be replaced"
             return msgspec.structs.replace(answer, detail=detail), answer.status.value

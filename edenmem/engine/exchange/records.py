@@ -1,25 +1,27 @@
-"""Parse lines to records. Files are untrusted: each record is validated as if stored directly.
+"""The lines of a file of JSON Lines: encode records, check a file, and parse its lines to records.
 
-Handwritten lines may use names instead of IDs (``agent``, ``user``, ``group``, ``session``).
-Missing fields get defaults; a missing ID is derived from the line, so that the same line always
-gives the same record.
+Files are untrusted: each record is validated as if stored directly. Handwritten lines may use names
+instead of IDs (``agent``, ``user``, ``group``, ``session``). Missing fields get defaults; a missing
+ID is derived from the line, so that the same line always gives the same record.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.checks import check_fields
+from edenmem.engine.exchange.files import Lines
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.sessions.importer import People
 from edenmem.errors import EdenmemError, InputError
-from edenmem.invalid import EMPTY, MISSING, UNKNOWN, explain_value
+from edenmem.invalid import EMPTY, MISSING, OBJECT, UNKNOWN, explain_json, explain_value
 from edenmem.models.backup import (
     OF_SCOPES,
     RECORD_TYPES,
@@ -41,6 +43,8 @@ from edenmem.models.memory import (
     content_hash,
     join_times,
 )
+from edenmem.models.migration import MigrationRun
+from edenmem.models.records import Seal
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -428,3 +432,166 @@ def _check_owner(record: Fact | Reflection | Held | Consolidation | Policy) -> N
     stray = [n for n in OWNERS if n not in (own, source) and getattr(record, n) is not None]
     if stray:
         raise InputError(f"the {record.scope} scope has no {' and no '.join(stray)}")
+
+
+#: Maximum number of reported problems; all are counted.
+MAX_PROBLEMS = 100
+_KINDS = frozenset[str](RecordKind)
+#: The beginning of a line with a seal.
+_SEAL = encode_mark(SEAL, seal=None).removesuffix(b"null}")
+
+
+class Problem(NamedTuple):
+    """An invalid line."""
+
+    line: int
+    reason: str
+
+
+class Good(NamedTuple):
+    """A record of a file with its line number and stated origin."""
+
+    number: int
+    kind: RecordKind
+    record: Record
+    origin: str
+
+
+class FileCheck:
+    """One pass through the lines of a file: their check, and the valid records.
+
+    Attributes:
+        header: The header; empty for a handwritten file.
+        whole: Whether the file is a backup with its own history, which is restored unchanged.
+        digest: The numbers of records, and the checksum.
+        problems: The first invalid lines.
+        bad: Number of invalid lines.
+        damage: The first damage of a backup, if any.
+        runs: The runs of migrations in a backup of everything, by ID.
+
+    Raises:
+        InputError: a newer edenmem wrote the file.
+    """
+
+    def __init__(self, source: Lines) -> None:
+        self.source = source
+        self.header = _read_header(source)
+        self.whole = bool(self.header) and is_whole(self.header.get("types") or ())
+        self.digest = Digest()
+        self.problems: list[Problem] = []
+        self.bad = 0
+        self.damage: InputError | None = None
+        self.runs: dict[str, MigrationRun] = {}
+
+    def records(self, parser: Parser) -> Iterator[Good]:
+        """Yield the valid records, and note the other lines."""
+        for number, kind, data in self._read():
+            try:
+                origin = take_origin(kind, data, whole=self.whole)
+                record = parser.parse(kind, data)
+            except InputError as error:
+                self._note(number, error.message)
+            else:
+                yield Good(number, kind, record, origin)
+
+    def seals(self) -> Iterator[Seal]:
+        """Yield the seals of a backup of everything, up to the first unreadable one."""
+        with suppress(InputError, KeyError, msgspec.MsgspecError):
+            for _, raw in self.source.lines() if self.header else ():
+                if raw.startswith(_SEAL):
+                    yield msgspec.convert(msgspec.json.decode(raw)["seal"], Seal)
+
+    def verify(self) -> int:
+        """Compare a backup with its own checksums; return the number of its records.
+
+        Raises:
+            InputError: the file is damaged, or not a backup.
+        """
+        if not self.header:
+            raise InputError("not an edenmem backup")
+        for _ in self._read():
+            pass
+        if self.damage is not None:
+            raise self.damage
+        return self.digest.records
+
+    def _note(self, number: int, reason: str) -> None:
+        self.bad += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(number, reason))
+
+    def _note_damage(self, number: int, reason: str) -> None:
+        self.damage = self.damage or InputError(reason, line=number)
+
+    def _read(self) -> Iterator[tuple[int, RecordKind, dict[str, Any]]]:
+        """Yield number, kind and fields of the lines with records.
+
+        Checkpoints are compared with the lines before them.
+        """
+        checkpoint, ended, number = 1, False, 0
+        try:
+            for number, raw in self.source.lines():
+                text = raw.rstrip(b"\r\n")
+                if not text or (number == 1 and self.header):
+                    continue
+                if ended:
+                    self._note_damage(number, "unexpected line after the end of the backup")
+                data = _decode(text)
+                if isinstance(data, str):
+                    if self.header:
+                        self._note_damage(number, data)
+                    self._note(number, data)
+                    continue
+                type_ = data.pop("type", None)
+                if self.header and type_ in (CHECKPOINT, TRAILER):
+                    stated = (data.get("sha256"), data.get("records"))
+                    if stated != (self.digest.sha256, self.digest.records):
+                        between = f"lines {checkpoint + 1} to {number - 1}"
+                        self._note_damage(number, f"wrong checksum of {between}")
+                    checkpoint, ended = number, type_ == TRAILER
+                self.digest.add(text)
+                if isinstance(type_, str) and type_ in _KINDS:
+                    kind = RecordKind(type_)
+                    self.digest.count(kind)
+                    yield number, kind, data
+                elif self.header and type_ == LEDGER:
+                    try:
+                        run = msgspec.convert(data.get("run"), MigrationRun)
+                        self.runs[run.id] = run
+                    except msgspec.ValidationError as error:
+                        self._note(number, f"invalid run of a migration: {error}")
+                elif not self.header or type_ not in (CHECKPOINT, TRAILER, SEAL):
+                    is_known = isinstance(type_, str) and type_
+                    problem = f"unknown type: {type_!r:.60}" if is_known else f"type {MISSING}"
+                    self._note(number, problem)
+        except InputError as error:  # the compressed file is damaged, or a line too long
+            if not self.header or error.line is None:
+                raise
+            self.damage = self.damage or error
+        if self.header and not ended:
+            self._note_damage(number + 1, "the backup is truncated")
+
+
+def _read_header(source: Lines) -> dict[str, Any]:
+    """Return the header of a file, or an empty one."""
+    for _, raw in source.lines():
+        data = _decode(raw)
+        if isinstance(data, str) or data.get("type") != HEADER:
+            return {}
+        if data.get("format") != FORMAT:
+            raise InputError(
+                f"unsupported file format: {data.get('format')!r} (supported: {FORMAT})",
+                line=1,
+                hint="use the version of edenmem that wrote the file, or a newer one",
+            )
+        return data
+    return {}
+
+
+def _decode(text: bytes) -> dict[str, Any] | str:
+    """Return the object of a line, or why there is none."""
+    try:
+        data = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return explain_json(text)
+    return data if isinstance(data, dict) else f"the line {OBJECT}"

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import IO, Any, NamedTuple
 
 from edenmem.engine.exchange.exporter import ExportReport, ExportRequest
-from edenmem.engine.exchange.folders import FolderExporter
+from edenmem.engine.exchange.folders import select_scopes
 from edenmem.engine.exchange.kinds import System
 from edenmem.errors import UsageError
 from edenmem.models.memory import Fact
@@ -50,7 +50,7 @@ def write_for(
     counts, left_out = Counter[str](), Counter[str]()
 
     def contents() -> Iterator[_Content]:
-        for scope, _, names in FolderExporter(store).scopes(request):
+        for scope, _, names in select_scopes(store, request):
             facts = list(store.memory.facts(FactFilter(scopes=(scope,), live_at=now)))
             facts.sort(key=lambda fact: (fact.dated_at, fact.id))
             found = store.memory.consolidations([scope]).get(scope)

@@ -16,10 +16,11 @@ import pytest
 
 from edenmem.engine.doctor.report import CheckResult, State
 from edenmem.engine.doctor.session import open_session
-from edenmem.engine.exchange.exporter import BackupWriter, ExportRequest, verify_backup
+from edenmem.engine.exchange.exporter import BackupReport, ExportRequest, verify_backup
+from edenmem.engine.exchange.exporter import back_up as write_backup
 from edenmem.engine.exchange.files import PARTIAL, Source, open_for_writing
-from edenmem.engine.exchange.folders import FolderExporter
-from edenmem.engine.exchange.importer import Importer
+from edenmem.engine.exchange.folders import export_folder
+from edenmem.engine.exchange.importer import import_records
 from edenmem.errors import DiskFull, UsageError
 from edenmem.models.backup import RecordKind
 from edenmem.models.scope import Scope
@@ -42,10 +43,16 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def report_of(
+    store: Store, folder: Path, at: datetime, keep: int = 0, request: ExportRequest = ALL
+) -> BackupReport:
+    return write_backup(make_runtime(store, clock=lambda: at), folder, request, keep=keep)
+
+
 def back_up(
     store: Store, folder: Path, at: datetime, keep: int = 0, request: ExportRequest = ALL
 ) -> Path:
-    return BackupWriter(store, clock=lambda: at).write(folder, request, keep=keep).path
+    return report_of(store, folder, at, keep, request).path
 
 
 def test_the_newest_backups_are_kept_and_can_be_imported(
@@ -63,7 +70,7 @@ def test_the_newest_backups_are_kept_and_can_be_imported(
     assert names(folder) == sorted([late.name, *(path.name for path in made[2:])])
     other = open_store("sqlite")
     with Source.open_file(str(late)) as source:
-        report = Importer(make_runtime(other)).take(source)
+        report = import_records(make_runtime(other), source)
     assert report.total("added") > 20
     assert not report.damage
 
@@ -94,7 +101,7 @@ def test_only_verified_backups_of_the_same_series_are_removed(
     sound = back_up(store, tmp_path, NOW + timedelta(hours=4))
     assert verify_backup(sound) == ""
 
-    report = BackupWriter(store, clock=lambda: NOW + DAY).write(tmp_path, ALL, keep=1)
+    report = report_of(store, tmp_path, NOW + DAY, keep=1)
     assert report.removed == (sound,)
     assert {path for path, _ in report.damaged} == {
         kept["cut off"],
@@ -124,9 +131,9 @@ def test_a_recreated_store_keeps_backups_of_the_lost_one(tmp_path: Path) -> None
     lost = [back_up(store, folder, NOW + hour * timedelta(hours=1)) for hour in range(3)]
     store.database.close()
     store = new_store()
-    report = BackupWriter(store, clock=lambda: NOW + DAY).write(folder, ALL, keep=1)
+    report = report_of(store, folder, NOW + DAY, keep=1)
     assert report.removed == ()
-    again = BackupWriter(store, clock=lambda: NOW + 2 * DAY).write(folder, ALL, keep=1)
+    again = report_of(store, folder, NOW + 2 * DAY, keep=1)
     assert again.removed == (report.path,)
     assert names(folder) == sorted([*(each.name for each in lost), again.path.name])
     store.database.close()
@@ -146,7 +153,7 @@ def test_concurrent_runs_do_not_interfere(sqlite_store: Store, tmp_path: Path) -
             inner.append(back_up(sqlite_store, tmp_path, NOW, keep=2))
         return NOW
 
-    outer = BackupWriter(sqlite_store, clock=clock).write(tmp_path, ALL, keep=2).path
+    outer = write_backup(make_runtime(sqlite_store, clock=clock), tmp_path, ALL, keep=2).path
     assert inner
     assert names(tmp_path) == sorted([inner[0].name, outer.name])
     assert verify_backup(outer) == verify_backup(inner[0]) == ""
@@ -157,7 +164,7 @@ def test_nothing_is_removed_if_records_are_unreadable(sqlite_store: Store, tmp_p
     first = back_up(sqlite_store, tmp_path, NOW)
     with closing(sqlite3.connect(sqlite_store.database.info().location)) as file, file:
         file.execute("UPDATE facts SET content = CAST(x'ff41' AS TEXT)")
-    report = BackupWriter(sqlite_store, clock=lambda: NOW + DAY).write(tmp_path, ALL, keep=1)
+    report = report_of(sqlite_store, tmp_path, NOW + DAY, keep=1)
     assert report.export.problems
     assert names(tmp_path) == sorted([first.name, report.path.name])
 
@@ -214,7 +221,7 @@ def test_a_full_disk_keeps_older_backups(
                 back_up(large, folder, NOW + DAY, keep=1)
             assert names(folder) == [older.name]
         with pytest.raises(DiskFull):
-            FolderExporter(large).write(folder / "notes", ALL)
+            export_folder(large, folder / "notes", ALL)
         assert names(folder) == [older.name]
         assert verify_backup(older) == ""
 

@@ -20,9 +20,9 @@ from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import MentionDecision
 from edenmem.engine.exchange import importer as restoring
 from edenmem.engine.exchange import records as lines
-from edenmem.engine.exchange.exporter import Exporter, ExportReport, ExportRequest
+from edenmem.engine.exchange.exporter import ExportReport, ExportRequest, export_records
 from edenmem.engine.exchange.files import Source, open_for_writing
-from edenmem.engine.exchange.importer import Importer, RestoreReport
+from edenmem.engine.exchange.importer import RestoreReport, import_records
 from edenmem.engine.exchange.records import Parser
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import RecordKind
@@ -58,14 +58,14 @@ def exported(store: Store, **request: Any) -> bytes:
 
 
 def write(store: Store, file: io.BytesIO, **request: Any) -> ExportReport:
-    return Exporter(store, clock=clock).write(file, ExportRequest(**request))
+    return export_records(store, file, ExportRequest(**request), clock=clock)
 
 
 def imported(store: Store, data: bytes | str, **options: Any) -> RestoreReport:
     """Return the report of an import."""
     raw = data.encode() if isinstance(data, str) else data
-    importer = Importer(make_runtime(store, clock=clock))
-    return importer.take(Source(io.BytesIO(raw), "test"), **options)
+    runtime = make_runtime(store, clock=clock)
+    return import_records(runtime, Source(io.BytesIO(raw), "test"), **options)
 
 
 def body(data: bytes) -> bytes:
@@ -157,7 +157,7 @@ def test_the_next_import_completes_a_killed_one(
 def test_a_backup_cut_within_a_line_needs_one_option_alone(open_store: OpenStore) -> None:
     one, two = open_store("sqlite"), open_store("sqlite")
     fill(one)
-    report = imported(two, exported(one)[:-200], allow_incomplete=True)
+    report = imported(two, exported(one)[:-200], skip_bad=True)
     assert report.damage.startswith("test:")
     assert (report.failed, report.total("added") > 10) == (1, True)
 
@@ -171,11 +171,11 @@ def test_a_truncated_file_is_rejected(open_store: OpenStore, compress: bool) -> 
     raw = gzip.compress(whole, mtime=0)[:-400] if compress else cut
     with pytest.raises(InputError, match=r"line \d+: ") as caught:
         imported(two, raw)
-    assert "--allow-incomplete" in (caught.value.hint or "")
+    assert "--skip-bad" in (caught.value.hint or "")
     if not compress:
         assert caught.value.line == 51
     assert two.database.info().counts["agents"] == 0
-    report = imported(two, raw, allow_incomplete=True)
+    report = imported(two, raw, skip_bad=True)
     assert report.damage
     assert report.total("added") > 10
 
@@ -349,8 +349,8 @@ def test_an_unusable_vector_is_left_out_and_its_fact_imported(
     good = {"embedding": [0.0, 1.0, 0.0], "embedding_model": "m"}
     data = line(scope="agent", **given) + line(scope="agent", content="Other.", **good)
     embedder = FakeEmbedder(model="m", dimensions=3)
-    importer = Importer(make_runtime(town, clock=clock, embedder=embedder))
-    report = importer.take(Source(io.BytesIO(data.encode()), "test"))
+    runtime = make_runtime(town, clock=clock, embedder=embedder)
+    report = import_records(runtime, Source(io.BytesIO(data.encode()), "test"))
     assert (report.total("added"), report.without_vector, report.failed) == (2, 1, 0)
     ((why, count),) = report.vectors_left_out.items()
     assert (reason in why, count) == (True, 1)
@@ -573,7 +573,6 @@ def test_a_backup_after_an_erasure_is_restored_fully(open_store: OpenStore) -> N
     town = make_town(store)
     assert forget(store, user="zenobia").complete
     add_fact(store, town.her(), "She is back.", formed_at=NOW + timedelta(hours=1))
-    later = Exporter(store, clock=lambda: NOW + timedelta(days=1))
     file = io.BytesIO()
-    later.write(file, ExportRequest())
+    export_records(store, file, ExportRequest(), clock=lambda: NOW + timedelta(days=1))
     assert imported(store, file.getvalue()).failed == 0

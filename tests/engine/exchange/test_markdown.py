@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from edenmem.engine.exchange.edits import ApplyReport, Plan, apply_edits, plan_edits
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.exchange.folders import (
-    FolderExporter,
     Item,
     Page,
+    export_folder,
     file_names,
     fold_name,
     parse,
@@ -67,7 +67,7 @@ def scope(sqlite_store: Store) -> Scope:
 
 
 def export(store: Store, folder: Path, *, force: bool = False, **request: Any) -> Path:
-    FolderExporter(store).write(folder, ExportRequest(**request), force=force)
+    export_folder(store, folder, ExportRequest(**request), force=force)
     return folder
 
 
@@ -114,7 +114,7 @@ def test_a_folder_is_readable_and_stable(sqlite_store: Store, scope: Scope, tmp_
     assert bytes_of(export(sqlite_store, tmp_path / "two")) == bytes_of(one)
     assert {p.stat().st_mode & 0o777 for p in one.rglob("*.md")} == {0o600}
     plan, _ = take(sqlite_store, one, delete=True)
-    assert (plan.edits, plan.conflicts, plan.problems, plan.files) == ((), (), (), 3)
+    assert (plan.edits, plan.conflicts, plan.problems, plan.files) == ([], [], [], 3)
 
 
 def test_fields_are_kept_and_edited_beside_the_text(
@@ -124,7 +124,7 @@ def test_fields_are_kept_and_edited_beside_the_text(
     fact = add_fact(sqlite_store, scope, "Anna rows.", **msgspec.structs.asdict(fields))
     folder = export(sqlite_store, tmp_path / "one")
     plan, _ = take(sqlite_store, folder, delete=True)
-    assert (plan.edits, plan.conflicts, plan.problems) == ((), (), ())
+    assert (plan.edits, plan.conflicts, plan.problems) == ([], [], [])
     change(folder, "facts.md", '"home"', '"water","boats"')
     plan, report = take(sqlite_store, folder)
     (edit,) = plan.edits
@@ -134,7 +134,7 @@ def test_fields_are_kept_and_edited_beside_the_text(
     assert now.fields == msgspec.structs.replace(fields, tags=("water", "boats"))
     assert now.version == 2
     plan, _ = take(sqlite_store, folder)
-    assert (plan.edits, plan.conflicts) == ((), ()), "the edit is made already"
+    assert (plan.edits, plan.conflicts) == ([], []), "the edit is made already"
     change(folder, "facts.md", '"boats"', '" "')
     plan, _ = take(sqlite_store, folder)
     assert [problem.reason for problem in plan.problems] == [
@@ -150,7 +150,7 @@ def test_doubt_is_marked_beside_the_text(sqlite_store: Store, scope: Scope, tmp_
     assert line.startswith("- Anna may row. <!-- ")
     assert line.endswith(" unconfirmed -->")
     plan, _ = take(sqlite_store, folder, delete=True)
-    assert (plan.edits, plan.conflicts, plan.problems) == ((), (), ())
+    assert (plan.edits, plan.conflicts, plan.problems) == ([], [], [])
 
 
 def test_public_files_become_private(sqlite_store: Store, scope: Scope, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_edits_in_a_folder_are_audited_in_one_run(
     assert text.consolidated_content.startswith("Anna farms.\n\n## Facts")
     assert sum(entry.actor.run_id == RUN for entry in sqlite_store.log.audit()) == 4
     again, _ = take(sqlite_store, folder)
-    assert again.edits == ()
+    assert again.edits == []
 
 
 def test_a_removed_line_deletes_only_with_the_option(
@@ -223,7 +223,7 @@ def test_a_line_without_its_comment_is_not_a_deletion(
     (listed,) = folder.rglob("facts.md")
     rows = listed.read_text().splitlines()
     listed.write_text("\n".join(row.split(" <!-- ")[0] for row in rows) + "\n")
-    assert plan_edits(folder, sqlite_store, delete=True).edits == ()
+    assert plan_edits(folder, sqlite_store, delete=True).edits == []
 
 
 def test_changes_on_both_sides_are_conflicts(
@@ -252,7 +252,7 @@ def test_changes_on_both_sides_are_conflicts(
     assert facts(sqlite_store, scope) == ["Anna lives in Porto.", "No cats."]
     # an unedited file causes no conflict
     plan = plan_edits(stale, sqlite_store, delete=False)
-    assert (plan.edits, plan.conflicts) == ((), ())
+    assert (plan.edits, plan.conflicts) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_damaged_and_forged_files_are_listed(
     assert any("belongs to another scope" in problem.reason for problem in plan.problems)
     assert any("has the same" in problem.reason for problem in plan.problems)
     assert [conflict.reason for conflict in plan.conflicts] == [f"fact {'d' * 24} no longer exists"]
-    assert (plan.edits, report.done) == ((), 0)
+    assert (plan.edits, report.done) == ([], 0)
 
 
 def test_a_new_file_may_use_names_for_its_scope(
@@ -389,7 +389,7 @@ def test_names_stay_in_the_folder_and_are_unique(sqlite_store: Store, tmp_path: 
     assert len({fold_name(str(path)) for path in files}) == len(files)
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["notes"]
-    assert plan_edits(folder, sqlite_store, delete=True).edits == ()
+    assert plan_edits(folder, sqlite_store, delete=True).edits == []
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ def test_the_next_import_completes_a_killed_one(
 ) -> None:
     monkeypatch.setattr(importing, "_BATCH", 10)
     data = json.dumps([memory(number) for number in range(35)])
-    apply, calls = importing.Importer._apply, 0
+    apply, calls = importing._Import._apply, 0
 
     def killed(work: Any, changes: Any) -> Any:
         nonlocal calls
@@ -226,7 +226,7 @@ def test_the_next_import_completes_a_killed_one(
         return apply(work, changes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(importing.Importer, "_apply", killed)
+        patch.setattr(importing._Import, "_apply", killed)
         with pytest.raises(KeyboardInterrupt):
             imported(town, data)
     assert len(facts(town)) == 20

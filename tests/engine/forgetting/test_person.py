@@ -16,9 +16,9 @@ import pytest
 from edenmem.engine.erasure.forgetting import Forgetter
 from edenmem.engine.erasure.reports import receipt_of
 from edenmem.engine.erasure.sweep import Sweep
-from edenmem.engine.exchange.exporter import Exporter, ExportRequest
+from edenmem.engine.exchange.exporter import ExportRequest, export_records
 from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.importer import Importer
+from edenmem.engine.exchange.importer import import_records
 from edenmem.engine.seals.hashes import Receipt
 from edenmem.models.backup import RecordKind
 from edenmem.models.memory import content_hash
@@ -102,12 +102,12 @@ def test_what_a_copy_brings_back_is_found_by_the_receipt(
 ) -> None:
     fill(town)
     raw = BytesIO()
-    Exporter(town.store).write(raw, ExportRequest())
+    export_records(town.store, raw, ExportRequest())
     receipt = receipt_of(forget(town.store, user="zenobia"))
     assert "zenobia" not in str(receipt).lower()
     assert not _check(town.store, receipt)
     copy = open_store("sqlite")
-    Importer(make_runtime(copy)).take(Source(raw, "backup"))
+    import_records(make_runtime(copy), Source(raw, "backup"))
     back = _check(copy, receipt)
     assert back["facts"] >= 2
     assert "sessions" not in back  # they were kept

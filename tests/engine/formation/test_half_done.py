@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
-from edenmem.engine.exchange.exporter import Exporter, ExportRequest
+from edenmem.engine.exchange.exporter import ExportRequest, export_records
 from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.importer import Importer
+from edenmem.engine.exchange.importer import import_records
 from edenmem.engine.history.undo import Undoer, UndoOutcome
 from edenmem.models.formation import FormationStatus
 from edenmem.store.protocol.store import Store
@@ -51,9 +51,9 @@ async def test_it_is_completed_where_its_backup_was_restored(
 ) -> None:
     await leave_half_done(world)
     file = io.BytesIO()
-    Exporter(world.store, clock=world.clock).write(file, ExportRequest())
+    export_records(world.store, file, ExportRequest(), clock=world.clock)
     elsewhere = open_store("sqlite")
-    report = Importer(make_runtime(elsewhere, clock=world.clock)).take(Source(file, "backup"))
+    report = import_records(make_runtime(elsewhere, clock=world.clock), Source(file, "backup"))
     assert (report.failed, report.differing) == (0, 0)
     [waiting] = elsewhere.formations.list_formations()
     assert waiting == world.formation(FormationStatus.RELEASED)

@@ -366,16 +366,16 @@ def test_erasures_backups_and_restores_raise_no_alarm(
 ) -> None:
     from io import BytesIO
 
-    from edenmem.engine.exchange.exporter import Exporter, ExportRequest
+    from edenmem.engine.exchange.exporter import ExportRequest, export_records
     from edenmem.engine.exchange.files import Source
-    from edenmem.engine.exchange.importer import Importer
+    from edenmem.engine.exchange.importer import import_records
 
     file = str(tmp_path / "seals.jsonl")
     sealer = _sealer(town)
     fill(town)
     sealer.seal(file)
     raw = BytesIO()
-    Exporter(town.store).write(raw, ExportRequest())
+    export_records(town.store, raw, ExportRequest())
     report = forget(town.store, user="zenobia")
     assert report.proof is not None
     found = sealer.verify(file)
@@ -383,7 +383,7 @@ def test_erasures_backups_and_restores_raise_no_alarm(
     sealer.seal(file)
     # The backup is restored in the other kind of store.
     other = open_store("sqlite")
-    Importer(make_runtime(other)).take(Source(raw, "backup"))
+    import_records(make_runtime(other), Source(raw, "backup"))
     restored = Sealer(make_runtime(other))
     assert not restored.verify("").problems
     (lost,) = restored.verify(file).problems

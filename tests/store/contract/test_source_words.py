@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edenmem.engine.exchange.exporter import Exporter, ExportRequest
+from edenmem.engine.exchange.exporter import ExportRequest, export_records
 from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.importer import Importer
+from edenmem.engine.exchange.importer import import_records
 from edenmem.engine.history.undo import Undoer
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.host import Message
@@ -196,12 +196,12 @@ def test_an_export_takes_the_marks_of_forgotten_messages_along(
     fact = learn(town, town.group, "The harbour opens at six.", hers, his)
     assert forget(origin, user="zenobia").complete
     file = io.BytesIO()
-    Exporter(origin).write(file, ExportRequest())
+    export_records(origin, file, ExportRequest())
     marked = [line for line in file.getvalue().splitlines() if b'"forgotten":true' in line]
     assert hers.id.encode() in b"".join(marked)
     assert his.id.encode() not in b"".join(marked)
     for added in (True, False):  # twice: the second import changes nothing
-        report = Importer(make_runtime(other)).take(Source(io.BytesIO(file.getvalue()), "test"))
+        report = import_records(make_runtime(other), Source(io.BytesIO(file.getvalue()), "test"))
         assert (report.failed, report.differing, report.total("added") > 0) == (0, 0, added)
     index(other)
     assert found(other, "marmalade", town.group) == set()
