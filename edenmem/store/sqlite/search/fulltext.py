@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple
 
@@ -173,26 +173,34 @@ class TextQuery:
 
     def _posting(self, part: _Part, term: Term) -> array[int]:
         """Return the facts of some scopes that have a term."""
-        key = (self._index.name, part, *self._narrowing, term)
-        posting: array[int] | None = self._known.get(key)
-        if posting is None:
-            posting = array("q", self._ask(part, term))
-            self._known.put(key, posting, len(posting) + 1)
-        return posting
+        return self._postings(part, (term,))[term]
 
-    def _ask(self, part: _Part, term: Term) -> list[int]:
-        """Query the index for the facts of some scopes that have a term."""
+    def _postings(self, part: _Part, terms: Iterable[Term]) -> dict[Term, array[int]]:
+        """Return the facts of some scopes that have each term, with one query of the index."""
+        keys = {term: (self._index.name, part, *self._narrowing, term) for term in terms}
+        found = {term: self._known.get(key) for term, key in keys.items()}
+        if missing := [term for term, posting in found.items() if posting is None]:
+            for term, numbers in zip(missing, self._ask(part, missing), strict=True):
+                posting = found[term] = array("q", numbers)
+                self._known.put(keys[term], posting, len(posting) + 1)
+        return found
+
+    def _ask(self, part: _Part, terms: Sequence[Term]) -> Iterator[list[int]]:
+        """Query the index for the facts of some scopes that have each term."""
         name = self._index.name
         join = " JOIN facts f ON f.fact_no = t.rowid" if self._conditions else ""
-        phrases = (quote(scoped_words(number, term)) for number in part.numbers)
-        # One row: thousands of rows cost more than their lookup.
-        ((numbers,),) = self._db.execute(
-            f"SELECT json_group_array(t.rowid) FROM json_each(?) p CROSS JOIN {name} t{join}"
-            f" WHERE {name} MATCH p.value{self._conditions}",
-            (json_array(f"content : {phrase}" for phrase in phrases), *self._values),
+        phrases = [
+            [f"content : {quote(scoped_words(number, term))}" for number in part.numbers]
+            for term in terms
+        ]
+        # One row for a term: thousands of rows cost more than their lookup.
+        rows = self._db.execute(
+            f"SELECT (SELECT json_group_array(t.rowid) FROM json_each(q.value) p"
+            f" CROSS JOIN {name} t{join} WHERE {name} MATCH p.value{self._conditions})"
+            " FROM json_each(?) q ORDER BY q.key",
+            (*self._values, json.dumps(phrases)),
         )
-        found: list[int] = json.loads(numbers)
-        return found
+        return (json.loads(numbers) for (numbers,) in rows)
 
     # -- misspellings ------------------------------------------------------------------------
 
@@ -203,7 +211,10 @@ class TextQuery:
         """
         found: list[list[Term]] = []
         fuzzy = 0
-        for word, term in query_terms(query):
+        asked = query_terms(query)
+        for part in self._parts:
+            self._postings(part, [term for _, term in asked])
+        for word, term in asked:
             if not is_fuzzy(word) or fuzzy == _MOST_FUZZY or self._having(term):
                 found.append([term])
                 continue

@@ -273,15 +273,14 @@ def _hits(words: Words, plane: Words) -> npt.NDArray[np.uint16]:
 
 
 def _products(matrix: npt.NDArray[Any], queries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the products of each vector (row) with each query (column), of one type.
-
-    Converting a part of a matrix in each product takes longer than all products.
-    """
+    """Return the products of each vector (row) with each query (column), in the queries' type."""
     if len(queries) > _FEW:
-        products: npt.NDArray[Any] = matrix @ queries.T
+        products: npt.NDArray[Any] = matrix.astype(queries.dtype, copy=False) @ queries.T
         return products
-    # Row by row: for small products the threads of BLAS cost more than they save.
-    return np.stack([np.vecdot(matrix, query) for query in queries], axis=1)
+    # Row by row: for small products the threads of BLAS cost more than they save. The rows are
+    # converted in the products, which costs less than a converted copy.
+    columns = [np.vecdot(matrix, query, dtype=query.dtype) for query in queries]
+    return columns[0][:, None] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
 def _lengths(matrix: Exact) -> Exact:
@@ -331,8 +330,9 @@ def _needs_more(
 
 def unit_queries(vectors: Sequence[bytes]) -> Exact:
     """Return query vectors as rows of length 1."""
-    asked = np.stack([np.frombuffer(vector, "<f4") for vector in vectors]).astype(np.float64)
-    rows: Exact = asked / np.linalg.norm(asked, axis=1, keepdims=True)
+    stored = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
+    rows: Exact = stored.astype(np.float64)
+    rows /= _lengths(rows)[:, None]
     return rows
 
 
@@ -459,8 +459,10 @@ class Nearest:
         for kept, inverse in self._kept:
             part = wanted[start : start + len(kept)]
             start += len(kept)
-            vectors = kept[part].astype(np.float64)
-            cosines.append(_products(vectors, queries) * inverse[part, None])
+            if part.all():
+                cosines.append(_products(kept, queries) * inverse[:, None])
+            else:
+                cosines.append(_products(kept[part], queries) * inverse[part, None])
         return self._facts[wanted], _scores(np.concatenate(cosines))
 
     def _likely(self, queries: Exact, limit: int, floor: float) -> tuple[Numbers, Exact]:
