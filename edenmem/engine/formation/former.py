@@ -600,7 +600,10 @@ class Former:
         return True
 
     def _settle(self, attempt: Attempt, outcome: Outcome, next_step: str = "") -> bool:
-        """Record a step's outcome and apply it; False if another worker has the claim. Blocks."""
+        """Record a step's outcome and apply it; False if another worker has the claim. Blocks.
+
+        Another worker may apply what was recorded first. Then the next step is left to others.
+        """
         formation, worker = attempt.formation, self._claims.worker
         checked = recheck(self._store, formation, outcome.changes)
         attempt.read_twice = max(attempt.read_twice, checked.read_twice)
@@ -623,7 +626,7 @@ class Former:
             self._store, recorded, now=self._clock(), worker=worker, is_checked=True
         )
         attempt.results = (*attempt.results, *results)
-        return True
+        return not next_step or attempt.formation.worker == worker
 
     def _answer_key(
         self, formation: Formation, session: Session, agent: Agent, reach: Reach

@@ -371,6 +371,30 @@ async def test_facts_that_a_dead_worker_recorded_count_for_the_next(world: World
     assert world.llm.tasks == ["facts", "reflections"]
 
 
+async def test_a_worker_whose_record_another_applied_leaves_the_rest_to_it(world: World) -> None:
+    """Known failure 14: one of them asks for the reflections."""
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", facts(LISBON))
+    world.llm.script("reflections", reflections(user=[MOVES]))
+    meanwhile = iter([True])
+
+    class Overtaken(InterposedStore):
+        def wrap(self, name: str, method: Any) -> Any:
+            def apply(*args: Any, **kwargs: Any) -> Any:
+                if next(meanwhile, False):
+                    [report] = asyncio.run(world.form(worker="worker-2"))
+                    assert (report.outcome, report.facts_added) == ("applied", 1)
+                return method(*args, **kwargs)
+
+            return apply if name == "apply_formation" else method
+
+    report = await world.form_one(store=Overtaken(world.store))
+    assert report.outcome == "taken"
+    assert world.llm.tasks == ["facts", "reflections"]
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert world.pending(world.cast.anna_scope) == [MOVES]
+
+
 async def test_after_the_last_try_of_reflections_the_facts_are_in_memory(world: World) -> None:
     """Known failure 69."""
     world.say("I live in Lisbon.")
