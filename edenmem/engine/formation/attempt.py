@@ -24,8 +24,8 @@ from edenmem.models.changes import (
     RemoveFact,
     ReviseFact,
 )
-from edenmem.models.formation import HELD, CallUsage, Decision, Formation
-from edenmem.models.host import Message
+from edenmem.models.formation import HELD, CallUsage, Decision, Formation, Reach, Trigger
+from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import content_hash
 from edenmem.store.protocol.store import Store
 
@@ -33,13 +33,19 @@ from edenmem.store.protocol.store import Store
 class Attempt(msgspec.Struct, kw_only=True):
     """A formation in its current state, with what this worker did; grows with each step.
 
-    ``messages`` are None until read. ``read_twice`` counts those that the platform read too,
-    ``left_to_platform`` those that it may read. ``split_off`` counts messages that were given back
-    because all together exceeded a model's context. ``decisions``, ``changes`` and ``results``
-    cover this worker's steps, and a recorded step that it applied. ``is_time_up``: see
-    `Former.form`; None if this range did not have all of the time.
+    ``messages`` are None until read, ``asker`` until a model may be asked. ``read_twice`` counts
+    the messages that the platform read too, ``left_to_platform`` those that it may read.
+    ``split_off`` counts messages that were given back because all together exceeded a model's
+    context. ``decisions``, ``changes`` and ``results`` cover this worker's steps, and a recorded
+    step that it applied. ``is_time_up``: see `Former.form`; None if this range did not have all of
+    the time.
     """
 
+    session: Session
+    agent: Agent
+    trigger: Trigger
+    dry_run: bool
+    reach: Reach
     formation: Formation
     messages: Sequence[Message] | None = None
     asker: Asker | None = None
@@ -88,6 +94,11 @@ class Attempt(msgspec.Struct, kw_only=True):
             changes = msgspec.structs.replace(changes, changes=both)
         self.changes = changes or self.changes
 
+    def name_step(self, error: str) -> str:
+        """Return an error with the failed step, if an earlier step is in memory."""
+        step = self.formation.next_step
+        return f"{step}: {error}" if step else error
+
     async def list_new_facts(self, store: Store, given: FormationInput) -> list[str]:
         """Return the texts of this formation's new facts, without facts deleted since."""
         found = self.formation.decisions
@@ -119,6 +130,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             left_to_platform=self.left_to_platform,
             decisions=self.decisions,
             usage=self.usage,
+            changes=self.changes if outcome == "dry_run" else None,
             **fields,
         )
         changes = self.changes.changes if self.changes is not None else ()

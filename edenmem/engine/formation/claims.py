@@ -93,13 +93,6 @@ def step(
     return None
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """A formation that a worker has claimed, and the key of its answers (`LLMRequest`)."""
-
-    formation: Formation
-    key: str
-
-
 class Claims:
     """The claims of one worker."""
 
@@ -168,14 +161,14 @@ class Claims:
             self._formations.advance_cursor(taken.session_id)
         return taken
 
-    async def take(self, work: Callable[[], Claim | None]) -> Claim | None:
+    async def take(self, work: Callable[[], Formation | None]) -> Formation | None:
         """Run ``work``, which blocks and claims; give the claim back if the task is cancelled."""
-        taken: list[Claim | None] = []
+        taken: list[Formation | None] = []
         try:
             await in_thread(lambda: taken.append(work()))
         except asyncio.CancelledError:
-            for claim in filter(None, taken):
-                await self.give_back(claim.formation)
+            for formation in filter(None, taken):
+                await self.give_back(formation)
             raise
         return taken[0]
 

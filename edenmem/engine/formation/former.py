@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from edenmem.engine.formation.attempt import Attempt
-from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range, halve, step
+from edenmem.engine.formation.claims import Claims, LeaseLost, choose_range, halve, step
 from edenmem.engine.formation.extraction import Task
 from edenmem.engine.formation.formation_input import FormationInput
 from edenmem.engine.formation.pipeline import Outcome, Pipeline
@@ -141,8 +141,9 @@ class Former:
                 no failed attempt was counted.
             FactKeyConflict: an index of the database refuses facts; the same.
         """
+        report_on = partial(FormationReport, session_id=session.id, agent_id=agent.id)
         if session.incognito:
-            return [self._report(session, agent, "incognito")]
+            return [report_on(outcome="incognito")]
         reports: list[FormationReport] = []
         waiting: int | None = None  # messages at the time of the first range
         most: int | None = None  # messages that fit into a model's context
@@ -151,10 +152,17 @@ class Former:
             unfinished, backlog, reach, is_due = await in_thread(
                 self._look, session, agent, reach, trigger, supersede_but=formed
             )
+            attempt_on = partial(
+                Attempt,
+                session=session,
+                agent=agent,
+                trigger=trigger,
+                dry_run=dry_run,
+                reach=reach,
+                is_time_up=is_time_up,
+            )
             if unfinished is not None:
-                report = await self._resume(
-                    unfinished, session, agent, trigger, dry_run, is_time_up
-                )
+                report = await self._resume(attempt_on(formation=unfinished))
                 rest = await in_thread(
                     self._backlogs.find, session, agent.id, limit=1, reach=reach, trigger=trigger
                 )
@@ -162,19 +170,30 @@ class Former:
             else:
                 is_begun = waiting is not None and trigger is not Trigger.THRESHOLD
                 if not backlog.total or not (is_due or is_begun or most is not None):
-                    idle = self._report(
-                        session,
-                        agent,
-                        "not_due",
+                    idle = report_on(
+                        outcome="not_due",
                         left=backlog.total,
                         by_platform=0 if reach.platform else backlog.by_platform,
                         left_to_platform=backlog.left_to_platform,
                     )
                     return reports or [idle]
-                backlog = replace(backlog, messages=backlog.messages[:most])
-                report = await self._begin(
-                    backlog, session, agent, trigger, dry_run, reach, is_time_up
+                require_llm(self._llm)
+                messages = choose_range(backlog.messages[:most], self._settings.formation)
+                left = backlog.total - len(messages)
+                formation = await self._claims.take(
+                    partial(self._open, session, agent, trigger, messages, dry_run)
                 )
+                if formation is None:
+                    report = report_on(outcome="taken", left=left)
+                else:
+                    is_other = formation.message_ids != tuple(each.id for each in messages)
+                    attempt = attempt_on(
+                        formation=formation,
+                        messages=None if is_other else messages,
+                        left_to_platform=backlog.left_to_platform if trigger.forced else 0,
+                    )
+                    report = await self._perform(attempt)
+                    report = replace(report, left=left + attempt.split_off)
                 waiting = (backlog.total if waiting is None else waiting) - report.messages
             if report.split_off:
                 most = report.messages
@@ -184,16 +203,6 @@ class Former:
                 break
         return reports
 
-    def _report(
-        self,
-        session: Session,
-        agent: Agent,
-        outcome: str,
-        **fields: Any,
-    ) -> FormationReport:
-        """Return a report on a session without a formed range."""
-        return FormationReport(session_id=session.id, agent_id=agent.id, outcome=outcome, **fields)
-
     def _look(
         self,
         session: Session,
@@ -201,7 +210,7 @@ class Former:
         reach: Reach,
         trigger: Trigger,
         *,
-        supersede_but: Set[str | None] | None = None,
+        supersede_but: Set[str | None] | None,
     ) -> _Look:
         """Return unfinished work, or else the backlog. Blocks.
 
@@ -218,14 +227,6 @@ class Former:
             require_llm(self._llm)
             self._supersede(session, agent, supersede_but)
             reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
-        may_write = supersede_but is not None
-        backlog = self._backlog(session, agent, reach, trigger, note=may_write)
-        is_due = self._backlogs.is_due(session, agent, backlog, trigger)
-        return _Look(None, backlog, reach, is_due)
-
-    def _backlog(
-        self, session: Session, agent: Agent, reach: Reach, trigger: Trigger, *, note: bool
-    ) -> Backlog:
         limit = self._settings.formation.max_messages
         backlog = self._backlogs.find(
             session,
@@ -233,14 +234,14 @@ class Former:
             limit=sys.maxsize if reach.own else limit,
             reach=reach,
             trigger=trigger,
-            note=note,
+            note=supersede_but is not None,
         )
-        if not reach.own:
-            return backlog
-        # Whole, since the erased messages may exceed one range.
-        forgotten = _find_forgotten(self._store, agent.id, backlog.messages)
-        messages = tuple(each for each in backlog.messages if each.id not in forgotten)
-        return replace(backlog, messages=messages[:limit], total=len(messages))
+        if reach.own:  # whole, since the erased messages may exceed one range
+            forgotten = _find_forgotten(self._store, agent.id, backlog.messages)
+            messages = tuple(each for each in backlog.messages if each.id not in forgotten)
+            backlog = replace(backlog, messages=messages[:limit], total=len(messages))
+        is_due = self._backlogs.is_due(session, agent, backlog, trigger)
+        return _Look(None, backlog, reach, is_due)
 
     def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
         """Free the messages of all finished formations, except those of this run."""
@@ -258,20 +259,13 @@ class Former:
 
     # -- one range ---------------------------------------------------------------------------
 
-    async def _resume(
-        self,
-        unfinished: Formation,
-        session: Session,
-        agent: Agent,
-        trigger: Trigger,
-        dry_run: bool,
-        is_time_up: Callable[[], bool] | None,
-    ) -> FormationReport:
-        attempt = Attempt(formation=unfinished, is_time_up=is_time_up)
+    async def _resume(self, attempt: Attempt) -> FormationReport:
+        """Continue an unfinished formation: apply what was recorded, then take what is left."""
+        unfinished, trigger = attempt.formation, attempt.trigger
         if unfinished.status is FormationStatus.RECORDED:
-            await in_thread(self._complete, attempt, dry_run)
-            if dry_run:
-                return attempt.report("dry_run", changes=attempt.changes)
+            await in_thread(self._complete, attempt)
+            if attempt.dry_run:
+                return attempt.report("dry_run")
             if attempt.formation.status is not FormationStatus.RELEASED:
                 return attempt.report("resumed")
         if not is_free(attempt.formation, self._clock(), forced=trigger.forced):
@@ -283,26 +277,26 @@ class Former:
             )
         require_llm(self._llm)
 
-        def take_over() -> Claim | None:
-            key = self._answer_key(unfinished, session, agent, Reach.WAITING)
-            known = attempt.formation
-            if dry_run and trigger is Trigger.PROPOSED:
-                known = replace(known, trigger=trigger)
-            taken = known if dry_run else self._claims.take_over(known, trigger=trigger)
-            return None if taken is None else Claim(taken, key)
+        def take_over() -> Formation | None:
+            if not attempt.dry_run:
+                return self._claims.take_over(attempt.formation, trigger=trigger)
+            is_proposed = trigger is Trigger.PROPOSED
+            return replace(
+                attempt.formation, trigger=trigger if is_proposed else unfinished.trigger
+            )
 
-        claim = await self._claims.take(take_over)
-        if claim is None:
+        taken = await self._claims.take(take_over)
+        if taken is None:
             return attempt.report("taken")
-        attempt.formation = claim.formation
-        await in_thread(self._leave_out_read, attempt, dry_run)
-        if claim.formation.status is FormationStatus.RECORDED:  # in the meantime
-            await in_thread(self._complete, attempt, dry_run, self._claims.worker)
+        attempt.formation = taken
+        await in_thread(self._leave_out_read, attempt)
+        if taken.status is FormationStatus.RECORDED:  # in the meantime
+            await in_thread(self._complete, attempt, self._claims.worker)
             if attempt.formation.status is not FormationStatus.CLAIMED:
                 return attempt.report("resumed")
-        return await self._perform(attempt, claim.key, session, agent, dry_run)
+        return await self._perform(attempt)
 
-    def _complete(self, attempt: Attempt, dry_run: bool, worker: str | None = None) -> None:
+    def _complete(self, attempt: Attempt, worker: str | None = None) -> None:
         """Apply what was recorded. Safe while the worker that recorded it runs. Blocks.
 
         If a step is left, the formation is released, unless it is the ``worker``'s.
@@ -310,56 +304,32 @@ class Former:
         formations = self._store.formations
         recorded = formations.formation(attempt.formation.id) or attempt.formation
         attempt.add(recorded.changes, recorded.decisions)
-        if not dry_run:
+        if not attempt.dry_run:
             attempt.formation, results = apply_recorded(
                 self._store, recorded, now=self._clock(), worker=worker
             )
             attempt.results = tuple(results)
 
-    async def _begin(
+    def _open(
         self,
-        backlog: Backlog,
         session: Session,
         agent: Agent,
         trigger: Trigger,
+        messages: Sequence[Message],
         dry_run: bool,
-        reach: Reach,
-        is_time_up: Callable[[], bool] | None,
-    ) -> FormationReport:
-        require_llm(self._llm)
-        messages = choose_range(backlog.messages, self._settings.formation)
-        left = backlog.total - len(messages)
-
-        def open_new() -> Claim | None:
-            with self._store.database.snapshot():
-                draft = self._claims.draft(session.id, agent.id, trigger, messages)
-                claim = Claim(draft, self._answer_key(draft, session, agent, reach))
-            if dry_run:
-                return claim
-            if self._store.formations.claim(draft):
-                self._open_for_others(session, agent, trigger)
-                return claim
-            # The worker of another agent may have opened a formation for this agent.
-            opened = self._claims.find_unfinished(session.id, agent.id)
-            if opened is None or opened.status is not FormationStatus.RELEASED:
-                return None
-            taken = self._claims.take_over(opened)
-            if taken is None:
-                return None
-            return Claim(taken, self._answer_key(taken, session, agent, reach))
-
-        claim = await self._claims.take(open_new)
-        if claim is None:
-            return self._report(session, agent, "taken", left=left)
-        is_other = claim.formation.message_ids != tuple(message.id for message in messages)
-        attempt = Attempt(
-            formation=claim.formation,
-            messages=None if is_other else messages,
-            is_time_up=is_time_up,
-            left_to_platform=backlog.left_to_platform if trigger.forced else 0,
-        )
-        report = await self._perform(attempt, claim.key, session, agent, dry_run)
-        return replace(report, left=left + attempt.split_off)
+    ) -> Formation | None:
+        """Claim these messages; None if another worker was first. Blocks."""
+        draft = self._claims.draft(session.id, agent.id, trigger, messages)
+        if dry_run:
+            return draft
+        if self._store.formations.claim(draft):
+            self._open_for_others(session, agent, trigger)
+            return draft
+        # The worker of another agent may have opened a formation for this agent.
+        opened = self._claims.find_unfinished(session.id, agent.id)
+        if opened is None or opened.status is not FormationStatus.RELEASED:
+            return None
+        return self._claims.take_over(opened)
 
     def _open_for_others(self, session: Session, agent: Agent, trigger: Trigger) -> None:
         """Open a formation for each other agent: the claim moved the cursor for all. Blocks."""
@@ -383,40 +353,32 @@ class Former:
                     replace(draft, status=FormationStatus.RELEASED, worker=None, lease_until=None)
                 )
 
-    def _leave_out_read(self, attempt: Attempt, dry_run: bool) -> None:
+    def _leave_out_read(self, attempt: Attempt) -> None:
         """Leave out messages of a resumed formation that the platform read since. Blocks."""
         formation = attempt.formation
         read = self._store.formations.proof(formation.session_id, formation.agent_id)
         found = self._list_messages(formation)
         attempt.messages = tuple(message for message in found if message.id not in read)
-        if len(attempt.messages) == len(found):
-            return
         attempt.read_twice = len(found) - len(attempt.messages)
-        if attempt.messages and not (dry_run or formation.next_step):
-            self._narrow(attempt, attempt.messages, dry_run=False)
+        is_left = attempt.read_twice and attempt.messages
+        if is_left and not (attempt.dry_run or formation.next_step):
+            self._narrow(attempt, attempt.messages)
 
-    async def _perform(
-        self,
-        attempt: Attempt,
-        key: str,
-        session: Session,
-        agent: Agent,
-        dry_run: bool,
-    ) -> FormationReport:
+    async def _perform(self, attempt: Attempt) -> FormationReport:
         """Take the steps of a formation that this worker claimed; record and apply each."""
         # No await before the try: a cancelled claim would stay taken.
-        attempt.asker = Asker(require_llm(self._llm), key)
-        take = partial(self._take_steps, attempt, attempt.asker, session, agent, dry_run)
-        if dry_run:
+        if attempt.dry_run:
             try:
-                attempt.note(await take())
+                attempt.note(await self._take_steps(attempt))
             finally:
                 with suppress(StoreReadOnly):
-                    await self._keep_usage(agent, attempt.usage)
-            return attempt.report("dry_run", changes=attempt.changes)
+                    await self._keep_usage(attempt, attempt.usage)
+            return attempt.report("dry_run")
         try:
             await demand_loop()
-            outcome = await self._claims.keep(attempt.formation, run_in_turns(take()))
+            outcome = await self._claims.keep(
+                attempt.formation, run_in_turns(self._take_steps(attempt))
+            )
             is_ours = await in_thread(self._settle, attempt, outcome)
         except LeaseLost:
             is_ours = False
@@ -425,11 +387,15 @@ class Former:
             raise
         except (UnavailableError, ConfigError, InputError, FactKeyConflict) as error:
             if _may_be_its_fault(error):
-                return await self._report_failure(attempt, _describe(error))
+                # With its hint, if that is a setting.
+                is_size = isinstance(error, ContextOverflow | RangeTimedOut)
+                return await self._report_failure(
+                    attempt, error.advised_message if is_size else error.message
+                )
             with suppress(StoreError):  # without the store, the lease expires
                 await self._claims.give_back(
                     attempt.formation,
-                    error=_name_step(attempt, error.message),
+                    error=attempt.name_step(error.message),
                     usage=attempt.new_usage,
                 )
             raise
@@ -438,7 +404,7 @@ class Former:
             raise
         if not is_ours:
             # Another worker owns the record, and this usage is not its cost.
-            await self._keep_usage(agent, attempt.new_usage)
+            await self._keep_usage(attempt, attempt.new_usage)
         return attempt.report("applied" if is_ours else "taken")
 
     async def _give_back_cancelled(self, attempt: Attempt) -> None:
@@ -459,30 +425,30 @@ class Former:
         else:
             await self._claims.give_back(attempt.formation, usage=attempt.new_usage)
 
-    async def _take_steps(
-        self, attempt: Attempt, asker: Asker, session: Session, agent: Agent, dry_run: bool
-    ) -> Outcome:
+    async def _take_steps(self, attempt: Attempt) -> Outcome:
         """Take the remaining steps, and settle all but the last; return its outcome.
 
         Raises:
             LeaseLost: another worker has the claim.
         """
+        key = await in_thread(self._answer_key, attempt)
+        asker = attempt.asker = Asker(require_llm(self._llm), key)
         if attempt.messages is None:
             attempt.messages = await in_thread(self._list_messages, attempt.formation)
         try:
             given = None
             if not attempt.formation.next_step:
-                outcome, given = await self._form_facts(attempt, asker, session, agent, dry_run)
+                outcome, given = await self._form_facts(attempt, asker)
                 is_single = self._settings.formation.extraction == "single"
                 has_more = given.is_worth_asking and given.quotas.for_reflections
                 if is_single or not has_more:
                     return outcome
-                if dry_run:
+                if attempt.dry_run:
                     attempt.note(outcome, next_step=REFLECTIONS)
                 elif not await in_thread(self._settle, attempt, outcome, REFLECTIONS):
                     raise LeaseLost(attempt.formation.id)
             return await self._form_reflections(
-                self._pipeline, attempt, asker, session, agent, attempt.messages, given
+                self._pipeline, attempt, asker, attempt.messages, given
             )
         except ProviderTimeout as error:
             if await self._is_up(attempt, asker):
@@ -492,9 +458,7 @@ class Former:
                 ) from error
             raise
 
-    async def _form_facts(
-        self, attempt: Attempt, asker: Asker, session: Session, agent: Agent, dry_run: bool
-    ) -> tuple[Outcome, FormationInput]:
+    async def _form_facts(self, attempt: Attempt, asker: Asker) -> tuple[Outcome, FormationInput]:
         """Form facts of the range, or of as much as fits into the model's context.
 
         The formation gives the remaining messages back.
@@ -506,16 +470,17 @@ class Former:
         pipeline = self._pipeline
         is_single = self._settings.formation.extraction == "single"
         while True:
-            given = await pipeline.read(attempt.formation, session, agent, attempt.messages)
+            messages = attempt.messages or ()
+            given = await pipeline.read(attempt.session, attempt.agent, messages, attempt.formation)
             if not given.is_worth_asking:
                 return pipeline.find_nothing(given), given
             try:
                 task: Task = "single" if is_single else "facts"
                 return await pipeline.form(task, asker, given), given
             except ContextOverflow as error:
-                parts = halve(attempt.messages or (), self._settings.formation)
+                parts = halve(messages, self._settings.formation)
                 if len(parts) > 1:
-                    if await in_thread(self._narrow, attempt, parts[0], dry_run):
+                    if await in_thread(self._narrow, attempt, parts[0]):
                         attempt.split_off += len(parts[1])
                         continue
                     raise LeaseLost(attempt.formation.id) from error
@@ -525,11 +490,11 @@ class Former:
                     raise
                 pipeline = smaller
 
-    def _narrow(self, attempt: Attempt, messages: Sequence[Message], dry_run: bool) -> bool:
+    def _narrow(self, attempt: Attempt, messages: Sequence[Message]) -> bool:
         """Limit a formation to these messages; False if another worker has claimed it. Blocks."""
         ids, last = tuple(message.id for message in messages), messages[-1].created_at
         narrowed: Formation | None
-        if dry_run:
+        if attempt.dry_run:
             narrowed = replace(attempt.formation, message_ids=ids, last_message_at=last)
         else:
             narrowed = self._claims.step(
@@ -545,8 +510,6 @@ class Former:
         pipeline: Pipeline,
         attempt: Attempt,
         asker: Asker,
-        session: Session,
-        agent: Agent,
         messages: Sequence[Message],
         given: FormationInput | None = None,
     ) -> Outcome:
@@ -556,7 +519,7 @@ class Former:
             ContextOverflow: not even a small part of one message fits next to existing memory.
         """
         if given is None:
-            given = await pipeline.read(attempt.formation, session, agent, messages)
+            given = await pipeline.read(attempt.session, attempt.agent, messages, attempt.formation)
         if not given.is_worth_asking:
             return pipeline.find_nothing(given)
         try:
@@ -570,10 +533,7 @@ class Former:
                     error.add_hint("lower formation.max_characters or the scopes' word_limit")
                     raise
                 pipeline = smaller
-        outcomes = [
-            await self._form_reflections(pipeline, attempt, asker, session, agent, part)
-            for part in parts
-        ]
+        outcomes = [await self._form_reflections(pipeline, attempt, asker, part) for part in parts]
         return reduce(Outcome.join, outcomes)
 
     def _list_messages(self, formation: Formation) -> tuple[Message, ...]:
@@ -628,28 +588,27 @@ class Former:
         attempt.results = (*attempt.results, *results)
         return not next_step or attempt.formation.worker == worker
 
-    def _answer_key(
-        self, formation: Formation, session: Session, agent: Agent, reach: Reach
-    ) -> str:
+    def _answer_key(self, attempt: Attempt) -> str:
         """Return the key of recorded answers. Blocks.
 
         A repeated range keeps its number, so superseded formations do not count, nor those that
         a dry run would supersede.
         """
-        would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if reach.own else ()
+        formation, session = attempt.formation, attempt.session
+        would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if attempt.reach.own else ()
         found = self._store.formations.list_formations(
             session_id=formation.session_id,
             agent_id=formation.agent_id,
             statuses=(FormationStatus.SUPERSEDED, *would_be),
         )
         number = formation.seq - sum(each.seq < formation.seq for each in found)
-        return f"{session.label}/{agent.username}/{number}"
+        return f"{session.label}/{attempt.agent.username}/{number}"
 
-    async def _keep_usage(self, agent: Agent, calls: Sequence[CallUsage]) -> None:
-        await keep_usage(self._store, agent.id, "formation", calls, at=self._clock())
+    async def _keep_usage(self, attempt: Attempt, calls: Sequence[CallUsage]) -> None:
+        await keep_usage(self._store, attempt.agent.id, "formation", calls, at=self._clock())
 
     async def _report_failure(self, attempt: Attempt, error: str) -> FormationReport:
-        error = _name_step(attempt, error)
+        error = attempt.name_step(error)
         again = await self._claims.count_failure(attempt.formation, error, attempt.new_usage)
         return attempt.report(
             "failed" if again is None else "waiting", not_before=again, error=error
@@ -669,18 +628,6 @@ def _details(reports: Sequence[FormationReport]) -> dict[str, str | int]:
         "reflections": sum(sum(report.reflections.values()) for report in reports),
         "left": reports[-1].left,
     }
-
-
-def _describe(error: EdenmemError) -> str:
-    """Return an error's message, with its hint if that is a setting."""
-    is_size = isinstance(error, ContextOverflow | RangeTimedOut)
-    return error.advised_message if is_size else error.message
-
-
-def _name_step(attempt: Attempt, error: str) -> str:
-    """Return an error with the failed step, if an earlier step is in memory."""
-    step = attempt.formation.next_step
-    return f"{step}: {error}" if step else error
 
 
 def _find_forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:

@@ -67,7 +67,7 @@ async def remember(
         for part in _parts(whole, runtime.settings.formation):
             asker = Asker(runtime.llm, f"{subject}/{' '.join(part[0].split())[:_KEY_CHARACTERS]}")
             session, messages = _as_session(part, agent, user, runtime)
-            given = await pipeline.read_note(session, agent, messages)
+            given = await pipeline.read(session, agent, messages)
             if not given.quotas.for_facts:
                 raise ScopeError(
                     f"no scope of {agent.username} takes a fact: its memory is off or paused",

@@ -59,18 +59,18 @@ class Pipeline:
 
     async def read(
         self,
-        formation: Formation,
         session: Session,
         agent: Agent,
-        messages: Sequence[Message] | None,
+        messages: Sequence[Message],
+        formation: Formation | None = None,
     ) -> FormationInput:
         """Read what a formation needs, before paying a model.
 
         Args:
-            formation: The formation of the range.
             session: The session of the messages.
             agent: The agent whose memory is formed.
-            messages: The range, if it was read already.
+            messages: The range.
+            formation: The formation of the range; None for a note, which is not stored.
 
         Raises:
             EmbeddingModelMismatch: a scope has vectors of another model only, or the platform
@@ -78,13 +78,7 @@ class Pipeline:
             FactKeyConflict: an index of the database refuses facts.
             StoreError: a search index is unusable.
         """
-        return await in_thread(self._prepare, formation, session, agent, messages)
-
-    async def read_note(
-        self, session: Session, agent: Agent, messages: Sequence[Message]
-    ) -> FormationInput:
-        """Read what a note needs, as `read` does; session and messages are not stored."""
-        return await in_thread(self._prepare, None, session, agent, messages)
+        return await in_thread(self._read, session, agent, messages, formation)
 
     def smaller(self, given: FormationInput) -> Pipeline | None:
         """Return a pipeline that shows half as much at a time; None if that is little already."""
@@ -127,26 +121,7 @@ class Pipeline:
 
     def find_nothing(self, given: FormationInput) -> Outcome:
         """Return the outcome of a range without anything to ask about."""
-        return self._outcome(given, (), ())
-
-    def _prepare(
-        self,
-        formation: Formation | None,
-        session: Session,
-        agent: Agent,
-        messages: Sequence[Message] | None,
-    ) -> FormationInput:
-        """Read what a formation needs, and check that its facts can be stored. Blocks."""
-        with self._store.database.snapshot():
-            given = self._material(formation, session, agent, messages)
-            if given.is_worth_asking:
-                quotas = given.quotas.for_facts
-                self._deduplicator.demand_store([quota.scope for quota in quotas])
-                if self._embedder is not None:
-                    is_compared = self._settings.formation.dedup
-                    places = [quota.changeable for quota in quotas if is_compared]
-                    demand_comparable(self._store, self._settings, self._embedder.model, places)
-        return given
+        return self._conclude(given, Plan(), Items())
 
     def _conclude(self, given: FormationInput, plan: Plan, items: Items) -> Outcome:
         """Return the outcome of a step: the changes, and why others are rejected. Blocks."""
@@ -156,50 +131,63 @@ class Pipeline:
         known = self._deduplicator.find_known(facts, quotas)
         waiting = (origin.held(each) for each in items.held if each not in known)
         held = {each.id: each for each in waiting}.values()
-        changes = [
+        changes: list[Change] = [
             *plan.changes,
             *(
                 AddReflection(reflection=origin.reflection(new), word_limit=limits[new.scope])
                 for new in items.of("reflection")
             ),
             *(HoldItem(held=each) for each in held),
+        ]
+        for quota in quotas.offered_for_facts:
+            changes += retention_changes(
+                self._store,
+                quota.scope,
+                quota.changeable,
+                quota.fact_buffer_max,
+                plan.changes,
+                origin.at,
+            )
+        decisions = (
+            *plan.decisions,
+            *decide_known(known),
             *(
-                removal
-                for quota in quotas.offered_for_facts
-                for removal in retention_changes(
-                    self._store,
-                    quota.scope,
-                    quota.changeable,
-                    quota.fact_buffer_max,
-                    plan.changes,
-                    origin.at,
+                Decision(
+                    content=each.content, action=HELD, target_id=each.id, unconfirmed=each.reasons
                 )
+                for each in held
             ),
-        ]
-        decisions = decide_known(known) + [
-            Decision(content=each.content, action=HELD, target_id=each.id, unconfirmed=each.reasons)
-            for each in held
-        ]
-        return self._outcome(given, changes, (*plan.decisions, *decisions, *items.rejected))
-
-    def _outcome(
-        self, given: FormationInput, changes: Sequence[Change], decisions: Sequence[Decision]
-    ) -> Outcome:
-        made = ChangeSet(
-            actor=self._actor, at=given.origin.at, changes=tuple(changes), automatic=True
+            *items.rejected,
         )
-        return Outcome(made, tuple(decisions))
+        made = ChangeSet(actor=self._actor, at=origin.at, changes=tuple(changes), automatic=True)
+        return Outcome(made, decisions)
 
-    def _material(
+    def _read(
         self,
-        formation: Formation | None,
         session: Session,
         agent: Agent,
-        messages: Sequence[Message] | None,
+        messages: Sequence[Message],
+        formation: Formation | None,
     ) -> FormationInput:
-        if messages is None:
-            ids = formation.message_ids if formation else ()
-            messages = list(self._store.host.messages(session.id, ids=ids))
+        """Read what a formation needs, and check that its facts can be stored. Blocks."""
+        with self._store.database.snapshot():
+            given = self._gather(session, agent, messages, formation)
+            if given.is_worth_asking:
+                quotas = given.quotas.for_facts
+                self._deduplicator.demand_store([quota.scope for quota in quotas])
+                if self._embedder is not None:
+                    is_compared = self._settings.formation.dedup
+                    places = [quota.changeable for quota in quotas if is_compared]
+                    demand_comparable(self._store, self._settings, self._embedder.model, places)
+        return given
+
+    def _gather(
+        self,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message],
+        formation: Formation | None,
+    ) -> FormationInput:
         view = current_view(self._store, session, agent).narrow_to_writers(messages)
         users = dict(view.users)
         if canonical := {user.person_id for user in users.values()} - users.keys():
