@@ -10,8 +10,6 @@ from edenmem.memory.inverse import Inverse as Inverse
 from edenmem.memory.inverse import Past as Past
 from edenmem.memory.inverse import invert as invert
 from edenmem.memory.inverse import undo_id as undo_id
-from edenmem.memory.planner import Load as Load
-from edenmem.memory.planner import batches as batches
 from edenmem.memory.planner import fold as fold
 from edenmem.memory.planner import plan as plan
 from edenmem.memory.planner import plan_all as plan_all

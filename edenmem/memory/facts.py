@@ -52,10 +52,10 @@ def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
             return insert(change, change.or_add, ChangeStatus.ADDED_INSTEAD, state, context)
         if old is None:
             return missing(change, change.fact_id)
-        return stale(change, old.id, old.version, change.expected_version, change.scope)
+        return stale(change, old.id, old.version, change.expected_version)
     new = change.revise(old)
     if change.fields is not None and (taken := _key_taken(new, change.scope, state)):
-        return conflict(change, old.id, taken, change.scope)
+        return conflict(change, old.id, taken)
     # With a key of its own, a fact has no duplicate.
     twin = state.owners.get((change.scope, new.hash)) if new.key is None else None
     if twin is not None and twin != old.id:
@@ -88,7 +88,7 @@ def remove(change: RemoveFact, state: State, context: ChangeSet) -> Effect:
     if old is None:
         return missing(change, change.fact_id)
     if old.version != change.expected_version:
-        return stale(change, old.id, old.version, change.expected_version, change.scope)
+        return stale(change, old.id, old.version, change.expected_version)
     return _take_away(change, old, change.at, state, context)
 
 
@@ -118,9 +118,9 @@ def insert(
                 return _prolong(change, known, fact, state, context)
         return duplicate(change, context, "fact", twin, scope, _SAME)
     if taken := _key_taken(fact, scope, state):
-        return conflict(change, fact.id, taken, scope)
+        return conflict(change, fact.id, taken)
     if state.facts.get(fact.id) is not None:
-        return conflict(change, fact.id, "another fact has this id", scope)
+        return conflict(change, fact.id, "another fact has this id")
     head = state.heads.get(("fact", fact.id))
     actor = context.actor
     if head is None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,7 +13,6 @@ from edenmem.memory.state import (
     Answer,
     Effect,
     Head,
-    Needs,
     State,
     Write,
     blocks_of,
@@ -52,9 +50,6 @@ from edenmem.models.changes import (
 from edenmem.models.host import Agent, User
 from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
-
-#: Number of changes for which a store loads data together.
-BATCH = 1000
 
 _PLANS: dict[type, Callable[[Any, State, ChangeSet], Effect]] = {
     AddFact: facts.add,
@@ -115,12 +110,12 @@ def _plan_open_part(
 ) -> Effect:
     """Plan a change with a closed scope: its effect on other scopes still holds."""
     match change:
-        case ReviseFact(scope=scope, or_add=Fact() as fact) if fact.home not in closed:
+        case ReviseFact(or_add=Fact() as fact) if fact.home not in closed:
             return facts.insert(change, fact, ChangeStatus.ADDED_INSTEAD, state, context)
         case ReviseFact(scope=scope) if scope not in closed:
             return facts.revise(msgspec.structs.replace(change, or_add=None), state, context)
-    scope, reason = next(iter(closed.items()))
-    return conflict(change, "", f"{reason} in the meantime", scope)
+    reason = next(iter(closed.values()))
+    return conflict(change, "", f"{reason} in the meantime")
 
 
 def fold(state: State, effect: Effect) -> State:
@@ -133,7 +128,7 @@ def fold(state: State, effect: Effect) -> State:
         _fold_write(state, write)
     for version in effect.versions:
         key = (version.target_type, version.target_id)
-        state.heads[key] = Head(version=version.version, action=version.action, life=effect.life)
+        state.heads[key] = Head(version=version.version, life=effect.life)
     if effect.origin is not None:
         state.origins[(entry.target_type, entry.target_id)] = effect.origin
     if effect.repairs is not None:
@@ -167,33 +162,10 @@ def plan_all(
     return effects
 
 
-def batches(changes: Sequence[Change], size: int = BATCH) -> Iterator[Sequence[Change]]:
-    """Cut the changes of a set into batches that are loaded and planned together."""
-    for start in range(0, len(changes), size):
-        yield changes[start : start + size]
-
-
-class Load(Protocol):
-    """Load required state, as of the time of a set; `load_state` of a store."""
-
-    def __call__(self, needs: Needs, *, at: datetime) -> State:
-        """Return a state with every key of ``needs``."""
-
-
-def preview(context: ChangeSet, load: Load, state: State | None = None) -> Iterator[Effect]:
-    """Return the effects of a set, without applying it.
-
-    Args:
-        context: The set.
-        load: Reads from a store.
-        state: The known state, folded, from earlier sets of the same dry run.
-    """
-    known = State() if state is None else state
-    for batch in batches(context.changes):
-        left = known.missing(needs(batch, automatic=context.automatic))
-        if left:
-            known.take(load(left, at=context.at))
-        yield from plan_all(context, known, batch)
+def preview(context: ChangeSet, load: Callable[..., State]) -> list[Effect]:
+    """Return the effects of a set, without applying it; ``load`` is `load_state` of a store."""
+    wanted = needs(context.changes, automatic=context.automatic)
+    return plan_all(context, load(wanted, at=context.at))
 
 
 # -- folding -------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def insert(change: AddReflection | RestoreReflection, state: State, context: Cha
     if known is not None:
         if home_of(known) == scope and known.content == new.content:
             return duplicate(change, context, "reflection", new.id, scope, "it already exists")
-        return conflict(change, new.id, "another reflection has this id", scope)
+        return conflict(change, new.id, "another reflection has this id")
     writes = [Write(None, new)]
     if not new.absorbed and state.texts.get(scope) is None:
         text = new_text(change.id, scope, word_limit=change.word_limit)
@@ -65,9 +65,9 @@ def revise(change: ReviseReflection, state: State, context: ChangeSet) -> Effect
     if old is None:
         return missing(change, change.reflection_id)
     if old.absorbed:
-        return conflict(change, old.id, "it has already been consolidated", change.scope)
+        return conflict(change, old.id, "it has already been consolidated")
     if old.version != change.expected_version:
-        return stale(change, old.id, old.version, change.expected_version, change.scope)
+        return stale(change, old.id, old.version, change.expected_version)
     unconfirmed = change.unconfirmed
     if unconfirmed is None:
         unconfirmed = old.unconfirmed if change.content == old.content else ""
@@ -93,7 +93,7 @@ def remove(change: RemoveReflection, state: State, context: ChangeSet) -> Effect
     if old is None:
         return missing(change, change.reflection_id)
     if old.version != change.expected_version:
-        return stale(change, old.id, old.version, change.expected_version, change.scope)
+        return stale(change, old.id, old.version, change.expected_version)
     return Effect(
         change=change,
         result=result(change, ChangeStatus.APPLIED, old.id),

@@ -96,7 +96,7 @@ def write_policy(change: WritePolicy, state: State, context: ChangeSet) -> Effec
     old = state.policies.get(scope)
     version, target = (old.version, old.id) if old else (0, change.policy.id)
     if version != change.expected_version:
-        return stale(change, target, version, change.expected_version, scope)
+        return stale(change, target, version, change.expected_version)
     new = msgspec.structs.replace(
         change.policy, id=target, version=version + 1, updated_at=change.at
     )
@@ -113,9 +113,9 @@ def remove_policy(change: RemovePolicy, state: State, context: ChangeSet) -> Eff
     """Plan the removal of a scope's policy."""
     old = state.policies.get(change.scope)
     if old is None:
-        return missing(change, "", "the scope has no policy", change.scope)
+        return missing(change, "", "the scope has no policy")
     if old.version != change.expected_version:
-        return stale(change, old.id, old.version, change.expected_version, change.scope)
+        return stale(change, old.id, old.version, change.expected_version)
     return Effect(
         change=change,
         result=result(change, ChangeStatus.APPLIED, old.id),

@@ -62,13 +62,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     version: int
-    action: str
     life: int = 0
-
-    @property
-    def is_tombstone(self) -> bool:
-        """Return whether the entry records a removal."""
-        return self.action == "delete"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +110,7 @@ class State(msgspec.Struct, kw_only=True):
     accounts by kind; other references are named in words. The numbers need not be exact above the
     number of changes of a batch.
 
-    A dry run may load more later (`missing`, `take`). Folded data takes precedence over data loaded
+    More may be loaded later (`missing`, `take`). Folded data takes precedence over data loaded
     later, since the store has none of it.
     """
 
@@ -248,7 +242,6 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
         entry: The finished audit entry; ``status`` is "void" for an addition that met a
             duplicate, which is hidden and keeps the answer.
         touches: Scopes that change.
-        reads: Scopes that do not change, but on which the answer depends.
         repairs: The scope whose buffer the store repairs, in its own form.
     """
 
@@ -260,7 +253,6 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin | None = None
     entry: AuditEntry | None = None
     touches: tuple[Touch, ...] = ()
-    reads: tuple[Scope, ...] = ()
     repairs: Scope | None = None
 
 
@@ -270,30 +262,26 @@ VOID = "void"
 
 _RARE = ("related_users", "place", *FactFields.__struct_fields__)
 
-NOT_THERE = "not found in this scope"
-
 
 def result(change: Change, status: ChangeStatus, target_id: str, detail: str = "") -> ChangeResult:
     """Return the result of a change."""
     return ChangeResult(change_id=change.id, status=status, target_id=target_id, detail=detail)
 
 
-def conflict(change: Change, target_id: str, detail: str, *reads: Scope) -> Effect:
-    """Refuse a change; the answer depends on what is in ``reads``."""
-    answer = result(change, ChangeStatus.CONFLICT, target_id, detail)
-    return Effect(change=change, result=answer, reads=reads)
+def conflict(change: Change, target_id: str, detail: str) -> Effect:
+    """Refuse a change."""
+    return Effect(change=change, result=result(change, ChangeStatus.CONFLICT, target_id, detail))
 
 
-def stale(change: Change, target_id: str, found: int, expected: int, *reads: Scope) -> Effect:
+def stale(change: Change, target_id: str, found: int, expected: int) -> Effect:
     """Refuse a change whose target has another version than expected."""
     detail = f"changed in the meantime: version {found}, expected {expected}"
-    return conflict(change, target_id, detail, *reads)
+    return conflict(change, target_id, detail)
 
 
-def missing(change: Change, target_id: str, detail: str = NOT_THERE, *reads: Scope) -> Effect:
+def missing(change: Change, target_id: str, detail: str = "not found in this scope") -> Effect:
     """Answer that the target does not exist."""
-    answer = result(change, ChangeStatus.MISSING, target_id, detail)
-    return Effect(change=change, result=answer, reads=reads)
+    return Effect(change=change, result=result(change, ChangeStatus.MISSING, target_id, detail))
 
 
 def plain(model: msgspec.Struct | None) -> dict[str, Any] | None:
@@ -348,7 +336,6 @@ def duplicate(
         change=change,
         result=result(change, ChangeStatus.DUPLICATE, target_id, detail),
         entry=audit(change, context, target_type, target_id, scope, status=VOID),
-        reads=(scope,),
     )
 
 
@@ -418,11 +405,6 @@ class Needs(msgspec.Struct, kw_only=True):
     repairs: set[Scope] = msgspec.field(default_factory=set)
     answers: set[str] = msgspec.field(default_factory=set)
     blocks: set[str] = msgspec.field(default_factory=set)
-
-    def __or__(self, other: Needs) -> Needs:
-        """Return the union of both."""
-        fields = self.__struct_fields__
-        return Needs(**{name: getattr(self, name) | getattr(other, name) for name in fields})
 
     def __bool__(self) -> bool:
         """Return whether there is anything to load."""

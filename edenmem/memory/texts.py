@@ -47,13 +47,13 @@ def write(change: WriteConsolidation, state: State, context: ChangeSet) -> Effec
     scope, old = change.scope, _text(state, change.scope)
     version, target = (old.version, old.id) if old else (0, "")
     if version != change.expected_version:
-        return stale(change, target, version, change.expected_version, scope)
+        return stale(change, target, version, change.expected_version)
     absorbed = tuple(dict.fromkeys(change.absorbed_ids))
     waiting = _those(state, scope, absorbed, is_absorbed=False)
     if len(waiting) < len(absorbed):
         gone = len(absorbed) - len(waiting)
         detail = f"{gone} of the reflections are no longer in the buffer"
-        return conflict(change, target, detail, scope)
+        return conflict(change, target, detail)
     new = _next(change, old, absorbed_ids=absorbed)
     buffer = set(absorbed)
     new = msgspec.structs.replace(
@@ -73,15 +73,15 @@ def revert(change: RevertConsolidation, state: State, context: ChangeSet) -> Eff
     scope, old = change.scope, _text(state, change.scope)
     version, target = (old.version, old.id) if old else (0, "")
     if version != change.expected_version:
-        return stale(change, target, version, change.expected_version, scope)
+        return stale(change, target, version, change.expected_version)
     if old is None:
-        return conflict(change, "", "the scope has no text", scope)
+        return conflict(change, "", "the scope has no text")
     released = tuple(dict.fromkeys(change.released_ids))
     back = _those(state, scope, released, is_absorbed=True)
     if len(back) < len(released):
         gone = len(released) - len(back)
         detail = f"{gone} of the reflections are not consolidated or no longer exist"
-        return conflict(change, target, detail, scope)
+        return conflict(change, target, detail)
     times = {**_times(state, scope), **{each.id: each.formed_at for each in back}}
     left = tuple(v for v in old.unpropagated_versions if v not in change.reverted_versions)
     new = msgspec.structs.replace(
@@ -100,7 +100,7 @@ def repair(change: RepairBuffer, state: State, context: ChangeSet) -> Effect:
     disorder = state.repairs.get(scope)
     if disorder is None:
         answer = result(change, ChangeStatus.ALREADY, target, "the buffer is in order")
-        return Effect(change=change, result=answer, reads=(scope,))
+        return Effect(change=change, result=answer)
     text = old or new_text(change.id, scope, word_limit=change.word_limit)
     before, after = ({**each, "id": text.id} for each in (disorder.before, disorder.after))
     return Effect(

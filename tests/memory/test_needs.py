@@ -1,4 +1,4 @@
-"""What a change needs is named before it is judged, and a dry run may load it bit by bit."""
+"""What a change needs is named before it is judged, and may be loaded bit by bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from edenmem.memory import Effect, Needs, State, needs, plan_all, preview
+from edenmem.memory import Effect, Needs, State, needs, plan_all
 from edenmem.models.changes import ChangeSet
 from tests.support.scenes import Move, Scene, moves
 
@@ -59,7 +59,7 @@ def test_all_that_a_plan_looks_at_is_named(first: list[Move], second: list[Move]
 
 @pytest.mark.slow
 @given(first=moves(Scene.kinds()), second=moves(Scene.kinds()), third=moves(Scene.kinds()))
-def test_a_dry_run_of_many_sets_may_load_as_it_goes(
+def test_a_preview_of_many_sets_may_load_as_it_goes(
     first: list[Move], second: list[Move], third: list[Move]
 ) -> None:
     """Nothing of a dry run is in the store, so what is loaded later must not undo it."""
@@ -70,7 +70,8 @@ def test_a_dry_run_of_many_sets_may_load_as_it_goes(
     for changes in (scene.play(second), scene.play(third)):
         for change in changes.changes:
             alone = ChangeSet(id=changes.id, actor=changes.actor, at=changes.at, changes=(change,))
-            found += preview(alone, lambda needs, at: loaded(needs, before), state)
+            state.take(loaded(state.missing(needs([change])), before))
+            found += plan_all(alone, state)
     assert _without_places(found) == _without_places(scene.effects[said:])
 
 

@@ -80,14 +80,14 @@ def _buffers(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator
     for reflection in context.store.memory.reflections(tuple(flagged), absorbed=False):
         flagged[reflection.home][reflection.id] = reflection
     # Read after the flags, so that reflections added in between are in both.
-    buffers = context.store.memory.buffers(tuple(flagged))
+    texts = context.store.memory.consolidations(tuple(flagged))
     listed = {each for text in batch for each in text.unabsorbed_ids}
     gone = context.cache.missing("reflection", listed)
     for text in batch:
         pending = flagged[text.home]
         yield from _find_misplaced(context, text, pending, gone)
-        buffer = buffers.get(text.home, text.unabsorbed_ids)
-        in_work = set(buffer) - set(text.unabsorbed_ids)  # a consolidation is marking these
+        buffer = texts.get(text.home, text).unabsorbed_ids
+        in_work = set(buffer) - set(text.unabsorbed_ids)  # released since the text was read
         for reflection_id, reflection in pending.items():
             if reflection_id in text.absorbed_ids and reflection_id not in in_work:
                 detail = f"absorbed by version {text.version}, but marked as pending"
@@ -118,10 +118,7 @@ def _check_listed(
     if reflection.home != text.home:
         detail = f"its buffer lists {reflection_id}, which belongs to another scope"
         yield note("buffers", text, detail, related=(reflection_id,))
-    elif (
-        reflection.absorbed
-        and reflection_id in context.store.memory.buffers([text.home])[text.home]
-    ):
+    elif reflection.absorbed and reflection_id in _buffer_of(context, text.home):
         yield note("buffers", reflection, "in the buffer, but marked as absorbed")
 
 
@@ -130,9 +127,13 @@ def _is_still_pending(context: DoctorContext, reflection: Reflection) -> bool:
     current = context.store.memory.reflection(reflection.id)
     if current is None or current.absorbed:
         return False
-    return reflection.id not in context.store.memory.buffers([reflection.home]).get(
-        reflection.home, ()
-    )
+    return reflection.id not in _buffer_of(context, reflection.home)
+
+
+def _buffer_of(context: DoctorContext, scope: Scope) -> tuple[str, ...]:
+    """Return the IDs that are in the buffer of a scope now."""
+    text = context.store.memory.consolidations([scope]).get(scope)
+    return text.unabsorbed_ids if text else ()
 
 
 def find_unfinished(context: DoctorContext) -> Iterator[CheckFinding]:
@@ -285,8 +286,8 @@ def _without_buffer(
 ) -> Iterator[CheckFinding]:
     """Yield pending reflections of scopes without a buffer."""
     scopes = [summary.scope for summary in batch]
-    buffers = context.store.memory.buffers(scopes)
-    bare = [scope for scope in scopes if scope not in buffers]
+    texts = context.store.memory.consolidations(scopes)
+    bare = [scope for scope in scopes if scope not in texts]
     for reflection in context.store.memory.reflections(bare, absorbed=False):
         if _is_still_pending(context, reflection):
             yield note("buffers", reflection, "pending, but its scope has no buffer")

@@ -441,7 +441,7 @@ class Reviewer(Editor):
             automatic=automatic,
             whole=True,
         )
-        effects = list(preview(made, self._store.changes.load_state))
+        effects = preview(made, self._store.changes.load_state)
         results = [effect.result for effect in effects]
         if not dry_run and all(result.ok for result in results):
             self._vectors.close()

@@ -377,7 +377,8 @@ class _Check:
             pending = {each.id: each for each in found}
         except UNREADABLE:
             return  # reported as items
-        listed = self._store.memory.buffers([scope]).get(scope, ())
+        text = self._store.memory.consolidations([scope]).get(scope)
+        listed = text.unabsorbed_ids if text else ()
         error = "it does not list each pending reflection once"
         if sorted(listed) == sorted(pending):
             there = [id for id in ids if id in pending]  # the others are reported as items

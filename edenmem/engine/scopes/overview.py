@@ -225,8 +225,9 @@ def pending_among(
 
 
 def _oldest_pending(store: Store, summaries: Sequence[ScopeSummary]) -> dict[Scope, datetime]:
-    buffers = store.memory.buffers([summary.scope for summary in summaries if summary.pending])
-    oldest = {scope: pending[0] for scope, pending in buffers.items() if pending}
+    waiting = [summary.scope for summary in summaries if summary.pending]
+    texts = store.memory.consolidations(waiting).items()
+    oldest = {scope: text.unabsorbed_ids[0] for scope, text in texts if text.unabsorbed_ids}
     found = store.memory.reflections_by_ids(list(oldest.values()))
     return {scope: found[id].formed_at for scope, id in oldest.items() if id in found}
 

@@ -100,13 +100,6 @@ class Memory(Protocol):
     def pending(self, scope: Scope) -> list[Reflection]:
         """Return all reflections in the scope's buffer, oldest first."""
 
-    def buffers(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
-        """Return the reflection IDs in the buffers of these scopes.
-
-        Includes IDs that a consolidation has taken out and is about to mark. Scopes without a text
-        are left out.
-        """
-
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
         """Return the texts and buffers of these scopes, in one round trip."""
 
@@ -189,11 +182,8 @@ class Changes(Protocol):
     def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
         """Remember the failed drafts with the document of a scope, if it has one."""
 
-    def finish_absorbing(self, scope: Scope) -> int:
-        """Mark the reflections absorbed by the current version of a scope's text.
-
-        Completes an interrupted write of that version; returns how many reflections it marked.
-        """
+    def finish_absorbing(self, scope: Scope) -> None:
+        """Mark the reflections that the current version of a scope's text absorbed, for repairs."""
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
         """Mark a version of a text as fully propagated. Idempotent."""

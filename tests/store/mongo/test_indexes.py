@@ -545,7 +545,6 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
     for kind in get_args(PresenceKind):
         store.walk.present(kind, [new_id(), *fact_ids])
     store.host.people_of([session.id for session in store.host.sessions()])
-    store.memory.buffers(scopes)
     for mistrust in (
         store.database.file_faults,
         store.statistics.miscounts,

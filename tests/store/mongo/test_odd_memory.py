@@ -47,12 +47,12 @@ def test_a_session_text_of_a_user_is_not_the_users(mongo: MongoStore) -> None:
     raw.insert_one(foreign)
     one = add_reflection(mongo, SCOPE, "one")
     assert mongo.memory.consolidations([SCOPE])[SCOPE].version == 0
-    assert mongo.memory.buffers([SCOPE]) == {SCOPE: (one.id,)}
+    assert mongo.memory.consolidations([SCOPE])[SCOPE].unabsorbed_ids == (one.id,)
     consolidate(mongo, SCOPE, "ours", expected_version=0, absorbed_ids=[one.id])
     two = make_reflection(SCOPE, "two")
     fill_buffers(mongo.connection, [two])
     assert mongo.memory.consolidations([SCOPE])[SCOPE].consolidated_content == "ours"
-    assert mongo.memory.buffers([SCOPE]) == {SCOPE: (two.id,)}
+    assert mongo.memory.consolidations([SCOPE])[SCOPE].unabsorbed_ids == (two.id,)
     assert raw.find_one({"_id": foreign["_id"]}) == foreign
 
 

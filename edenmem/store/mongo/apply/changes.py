@@ -157,26 +157,16 @@ class MongoChanges:
         fields = {"failed_drafts": msgspec.structs.asdict(failed), "updatedAt": utc_now()}
         self._db.consolidated.update_one(build_consolidated_key(scope), {"$set": fields})
 
-    def finish_absorbing(self, scope: Scope) -> int:
+    def finish_absorbing(self, scope: Scope) -> None:
         document = self._db.consolidated.find_one(build_consolidated_key(scope))
         text = None if document is None else codec.consolidation_from(document)
-        if text is None:
-            return 0
-        at = text.last_consolidated_at or text.updated_at or utc_now()
-        marked = 0
-        for part in id_parts(text.absorbed_ids):
-            marked += self._db.reflections.update_many(
-                {"_id": {"$in": part}, "absorbed": {"$ne": True}},
-                {
-                    "$set": {
-                        "absorbed": True,
-                        "absorbed_at": at,
-                        "consolidated_into": object_id(text.id),
-                        "updatedAt": utc_now(),
-                    }
-                },
-            )
-        return marked
+        if text is not None:
+            at = text.last_consolidated_at or text.updated_at or utc_now()
+            into = {"consolidated_into": object_id(text.id), "updatedAt": utc_now()}
+            marked = {"absorbed": True, "absorbed_at": at, **into}
+            for part in id_parts(text.absorbed_ids):
+                pending = {"_id": {"$in": part}, "absorbed": {"$ne": True}}
+                self._db.reflections.update_many(pending, {"$set": marked})
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
         update = {"$pull": {UNPROPAGATED: version}, "$set": {"updatedAt": utc_now()}}

@@ -224,7 +224,7 @@ class Loader:
             current = self._current(*target)
             last = max(versions.get(target, ()), key=lambda each: each.place, default=None)
             if last is not None:
-                state.heads[target] = Head(version=last.version, action=last.action, life=last.life)
+                state.heads[target] = Head(version=last.version, life=last.life)
             if current is not None:
                 state.origins[target] = Origin(
                     action=current.action,

@@ -250,16 +250,6 @@ class MongoMemory:
         found = self._db.find_by_ids(self._db.reflections, ids, **owner_fields(scope))
         return sorted(map(codec.reflection_from, found), key=lambda reflection: reflection.order)
 
-    def buffers(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
-        wanted = frozenset(scopes)
-        found: dict[Scope, tuple[str, ...]] = {}
-        for document in self._db.find_all(
-            self._db.consolidated, build_consolidated_filters(scopes)
-        ):
-            if (home := codec.find_text_scope(document)) in wanted:
-                found[home] = codec.text_ids(document.get("unabsorbed_ids"))
-        return found
-
     # -- texts and policies ------------------------------------------------------------------
 
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:

@@ -1,4 +1,4 @@
 """Applying change sets in SQLite.
 
-May import: sqlite.core, sqlite.host, sqlite.memory.
+May import: sqlite.core, sqlite.host, sqlite.memory, protocol.
 """

@@ -24,7 +24,6 @@ from edenmem.memory import (
     Needs,
     State,
     Write,
-    batches,
     needs,
     plan_all,
 )
@@ -33,6 +32,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.memory import Consolidation, Fact, FailedDrafts, Held, Policy, Reflection
 from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
+from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, Part, json_array
@@ -46,7 +46,9 @@ from edenmem.store.sqlite.host.rows import (
 )
 from edenmem.store.sqlite.memory import documents, facts, log
 from edenmem.store.sqlite.memory.facts import fact_with_key
-from edenmem.store.sqlite.memory.memory import consolidation_of
+
+#: Number of changes that are loaded, planned and written together.
+_BATCH = 1000
 
 
 class Changes(Part):
@@ -69,21 +71,18 @@ class Changes(Part):
                 (msgspec.json.encode(failed).decode(), scopes.number_of(connection, scope)),
             )
 
-    def finish_absorbing(self, scope: Scope) -> int:
+    def finish_absorbing(self, scope: Scope) -> None:
         with self._db.writing() as connection:
             number = scopes.number_of(connection, scope)
-            text = None if number is None else consolidation_of(connection, number)
-            if number is None or text is None:
-                return 0
-            at = to_ms(text.last_consolidated_at or text.updated_at)
             marked = connection.execute(
-                "UPDATE reflections SET absorbed = 1, absorbed_at = ?, consolidated_into = ?"
-                " WHERE scope_id = ? AND absorbed = 0 AND id IN (SELECT value FROM json_each(?))",
-                (at, text.id, number, json_array(text.absorbed_ids)),
+                "UPDATE reflections AS r SET absorbed = 1, consolidated_into = c.id,"
+                " absorbed_at = coalesce(c.last_consolidated_at, c.updated_at)"
+                " FROM consolidations c WHERE c.scope_id = ? AND r.scope_id = c.scope_id"
+                " AND r.absorbed = 0 AND r.id IN (SELECT value FROM json_each(c.absorbed_ids))",
+                (number,),
             ).rowcount
-            if marked:
-                scopes.touch(connection, number, at or 0, pending=-marked)
-        return marked
+            if number is not None and marked:
+                scopes.touch(connection, number, 0, pending=-marked)
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
         with self._db.writing() as connection:
@@ -104,7 +103,7 @@ def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[Ch
     at = to_ms(changes.at)
     writer = EffectWriter(connection, at)
     results: list[ChangeResult] = []
-    for batch in batches(changes.changes):
+    for batch in batched(changes.changes, _BATCH):
         loader = StateLoader(connection, needs(batch, automatic=changes.automatic))
         effects = plan_all(changes, loader.state(at), batch, start=len(results))
         writer.write(effects, loader.numbers)
@@ -396,13 +395,13 @@ class StateLoader:
         state.heads = dict.fromkeys(targets)
         for kind in ("fact", "consolidation"):
             rows = self._rows(
-                "SELECT target_id, version, action FROM history WHERE history_no IN"
+                "SELECT target_id, version FROM history WHERE history_no IN"
                 f" (SELECT max(history_no) FROM history WHERE target_type = '{kind}'"
                 f" AND target_id {AMONG} GROUP BY target_id)",
                 [key for each, key in state.heads if each == kind],
             )
-            for key, version, action in rows:
-                state.heads[kind, key] = Head(version=version, action=action)
+            for key, version in rows:
+                state.heads[kind, key] = Head(version=version)
         for kind, key in state.heads:
             fact = state.facts.get(key) if kind == "fact" else None
             if fact is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -36,10 +36,41 @@ class Part:
         with self._db.reading() as connection:
             return connection.execute(query, values).fetchone()
 
+    def _pages(
+        self,
+        query: str,
+        values: Sequence[Any],
+        last: Row,
+        key: Callable[[Row], Row],
+        fetch: Callable[[str, Sequence[Any]], list[Row]] | None = None,
+    ) -> Iterator[Row]:
+        """Yield the rows of an ordered query in batches.
+
+        Args:
+            query: Its first parameters are the ``key`` of the last row, its last one is a limit.
+            values: The parameters between them.
+            last: The parameters of the first batch.
+            key: Returns the position of a row.
+            fetch: Returns the rows of a query, if not as usual.
+        """
+        while True:
+            rows = (fetch or self._fetch)(query, (*last, *values, BATCH))
+            yield from rows
+            if len(rows) < BATCH:
+                return
+            last = key(rows[-1])
+
     def _write(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run a statement in a transaction of its own; return how many rows it changed."""
         with self._db.writing() as connection:
             return connection.execute(statement, values).rowcount
+
+
+def where(*pairs: tuple[str, Any]) -> tuple[str, list[Any]]:
+    """Return the conditions whose value is not None, each after AND, and these values."""
+    given = [(condition, value) for condition, value in pairs if value is not None]
+    conditions = "".join(f" AND {condition}" for condition, _ in given)
+    return conditions, [value for _, value in given]
 
 
 def json_array(items: Iterable[str | int]) -> str:

@@ -1,5 +1,7 @@
 """Scope numbers: every row of memory has one, and every query is limited to some."""
 
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
+
 from __future__ import annotations
 
 import sqlite3
@@ -9,6 +11,21 @@ from typing import NamedTuple
 import msgspec
 
 from edenmem.models.scope import Scope
+
+_JOIN = (
+    "json_each(?) k CROSS JOIN scopes s ON s.agent_id = k.value ->> 0 AND s.kind = k.value ->> 1"
+    " AND s.owner = k.value ->> 2"
+)
+#: A condition on the number of a scope; its parameter is `keys_of`.
+OF_SCOPES = f"IN (SELECT s.scope_id FROM {_JOIN})"
+#: The same for a single scope, so that an index also gives the order of its rows.
+OF_SCOPE = f"= (SELECT s.scope_id FROM {_JOIN})"
+
+
+def keys_of(*scopes: Scope) -> str:
+    """Encode a parameter for `OF_SCOPES`."""
+    keys = [(one.agent_id, one.kind.value, one.owner) for one in scopes]
+    return msgspec.json.encode(keys).decode()
 
 
 def number_of(connection: sqlite3.Connection, scope: Scope) -> int | None:
@@ -32,12 +49,9 @@ class State(NamedTuple):
 def states_of(connection: sqlite3.Connection, scopes: Iterable[Scope]) -> dict[Scope, State]:
     """Return the states of the scopes that were ever used, in order, each once."""
     wanted = list(dict.fromkeys(scopes))
-    keys = msgspec.json.encode([(one.agent_id, one.kind.value, one.owner) for one in wanted])
     rows = connection.execute(
-        "SELECT k.key, scope_id, revision, codes_revision, facts FROM json_each(?) k"
-        " CROSS JOIN scopes s ON s.agent_id = k.value ->> 0 AND s.kind = k.value ->> 1"
-        " AND s.owner = k.value ->> 2 ORDER BY k.key",
-        (keys.decode(),),
+        f"SELECT k.key, scope_id, revision, codes_revision, facts FROM {_JOIN} ORDER BY k.key",
+        (keys_of(*wanted),),
     )
     return {wanted[place]: State(*state) for place, *state in rows}
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,8 +27,18 @@ from edenmem.models.memory import (
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite.core import codec, scopes
-from edenmem.store.sqlite.core.codec import Row, optional_time, to_ms
-from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
+from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, to_ms
+from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array, where
+from edenmem.store.sqlite.core.scopes import OF_SCOPE, OF_SCOPES, keys_of
+
+_T = TypeVar("_T")
+
+#: Start of a query for texts, with the IDs of their buffers at the end of a row.
+_TEXT_AND_BUFFER = codec.select_more(
+    codec.CONSOLIDATION,
+    "(SELECT json_group_array(id) FROM (SELECT id FROM reflections r WHERE r.absorbed = 0"
+    " AND r.scope_id = c.scope_id ORDER BY r.formed_at, r.place, r.id))",
+)
 
 #: See `Fact.dated_at`.
 _DATED_AT = "coalesce(f.said_at, f.formed_at)"
@@ -39,8 +48,7 @@ LIVE = "(f.expires_at IS NULL OR f.expires_at > ?)"
 
 def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
     """Return the conditions of a filter, without its scopes, on ``f``, and their parameters."""
-    conditions, values = "", list[Any]()
-    for condition, value in (
+    return where(
         (f"{_DATED_AT} >= ?", to_ms(filter.since)),
         (f"{_DATED_AT} < ?", to_ms(filter.until)),
         ("f.session_id = ?", filter.session_id),
@@ -50,11 +58,7 @@ def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
         ("f.key = ?", filter.key),
         ("f.unconfirmed > ?", "" if filter.unconfirmed else None),
         *(("? IN (SELECT value FROM json_each(f.tags))", tag) for tag in filter.tags),
-    ):
-        if value is not None:
-            conditions += f" AND {condition}"
-            values.append(value)
-    return conditions, values
+    )
 
 
 class Memory(Part):
@@ -65,38 +69,45 @@ class Memory(Part):
     def facts(
         self, filter: FactFilter, *, limit: int | None = None, with_vectors: bool = False
     ) -> Iterator[Fact]:
-        with self._db.reading() as connection:
-            numbers = scopes.numbers_of(connection, filter.scopes).values()
         select = codec.FACT_WITH_VECTOR if with_vectors else codec.FACT
-        conditions, values = narrowing(filter)
-        streams = [
-            self._newest_first(
-                select, ("f", "recent_at"), f"f.scope_id = ?{conditions}", [number, *values], limit
-            )
+        narrowed = narrowing(filter)
+        return self._newest(codec.fact_from, select, "f.recent_at", filter.scopes, *narrowed, limit)
+
+    def _newest(
+        self,
+        decode: Callable[[Row], _T],
+        select: str,
+        column: str,
+        scopes_: Sequence[Scope],
+        conditions: str = "",
+        values: Sequence[Any] = (),
+        limit: int | None = None,
+    ) -> Iterator[_T]:
+        """Yield what scopes have, newest first by a column with a time, then by ID."""
+        with self._db.reading() as connection:
+            numbers = scopes.numbers_of(connection, scopes_).values()
+        of_scope = f"{column[0]}.scope_id = ?{conditions}"
+        streams = (
+            self._newest_first(select, column, of_scope, [number, *values], limit)
             for number in numbers
-        ]
-        facts = heapq.merge(
-            *(map(codec.fact_from, stream) for stream in streams),
-            key=lambda fact: (-to_ms(fact.recent_at), fact.id),
         )
-        return itertools.islice(facts, limit)
+        rows = heapq.merge(*streams, key=lambda row: (-row[-2], row[-1]))
+        return map(decode, itertools.islice(rows, limit))
 
     def _newest_first(
         self,
         select: str,
-        order: tuple[str, str],
-        where: str,
+        moment: str,
+        conditions: str,
         values: Sequence[Any],
-        limit: int | None,
+        limit: int | None = None,
     ) -> Iterator[Row]:
         """Yield rows in batches, newest first, then by ID.
 
         Each batch continues after the previous one: first the rest of the same millisecond, which a
         bulk import may fill with any number of rows, then older rows.
         """
-        table, column = order
-        moment, row_id = f"{table}.{column}", f"{table}.id"
-        left = limit
+        row_id, left = f"{moment[0]}.id", limit
         last: tuple[int, str] | None = None
         # The keys are appended to the selected columns, as the last two of the row.
         select = codec.select_more(select, moment, row_id)
@@ -107,15 +118,15 @@ class Memory(Part):
             with self._db.reading() as connection:
                 if last is None:
                     rows = connection.execute(
-                        f"{select} WHERE {where}{tail}", (*values, size)
+                        f"{select} WHERE {conditions}{tail}", (*values, size)
                     ).fetchall()
                 else:
                     rows = connection.execute(
-                        f"{select} WHERE {where} AND {moment} = ? AND {row_id} > ?{tail}",
+                        f"{select} WHERE {conditions} AND {moment} = ? AND {row_id} > ?{tail}",
                         (*values, *last, size),
                     ).fetchall()
                     rows += connection.execute(
-                        f"{select} WHERE {where} AND {moment} < ?{tail}",
+                        f"{select} WHERE {conditions} AND {moment} < ?{tail}",
                         (*values, last[0], size - len(rows)),
                     ).fetchall()
             yield from rows
@@ -152,29 +163,27 @@ class Memory(Part):
         self, scopes_: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
     ) -> dict[str, Fact]:
         select = codec.FACT_WITH_VECTOR if with_vectors else codec.FACT
-        with self._db.reading() as connection:
-            numbers = set(scopes.numbers_of(connection, scopes_).values())
-            rows = connection.execute(
-                f"{select} WHERE f.id {AMONG} AND f.scope_id {AMONG}",
-                (json_array(fact_ids), json_array(numbers)),
-            ).fetchall()
+        rows = self._fetch(
+            f"{select} WHERE f.id {AMONG} AND f.scope_id {OF_SCOPES}",
+            (json_array(fact_ids), keys_of(*scopes_)),
+        )
         return {fact.id: fact for fact in map(codec.fact_from, rows)}
 
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{codec.FACT} WHERE f.scope_id = ? AND f.hash {AMONG}",
-                (scopes.number_of(connection, scope), json_array(hashes)),
-            ).fetchall()
+        rows = self._fetch(
+            f"{codec.FACT} WHERE f.scope_id {OF_SCOPE} AND f.hash {AMONG}",
+            (keys_of(scope), json_array(hashes)),
+        )
         return {fact.hash: fact for fact in map(codec.fact_from, rows)}
 
     def expired_facts(
         self, at: datetime, *, agent_ids: Sequence[str] | None = None, limit: int
     ) -> list[Fact]:
-        of_agents = "" if agent_ids is None else f" AND s.agent_id {AMONG}"
+        among = None if agent_ids is None else json_array(agent_ids)
+        conditions, values = where((f"s.agent_id {AMONG}", among))
         rows = self._fetch(
-            f"{codec.FACT} WHERE f.expires_at <= ?{of_agents} ORDER BY f.expires_at, f.id LIMIT ?",
-            (to_ms(at), *(() if agent_ids is None else (json_array(agent_ids),)), limit),
+            f"{codec.FACT} WHERE f.expires_at <= ?{conditions} ORDER BY f.expires_at, f.id LIMIT ?",
+            (to_ms(at), *values, limit),
         )
         return [codec.fact_from(row) for row in rows]
 
@@ -192,45 +201,29 @@ class Memory(Part):
         since: datetime | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
-        with self._db.reading() as connection:
-            numbers = scopes.numbers_of(connection, scopes_).values()
-        where, values = "r.scope_id = ?", list[Any]()
-        if absorbed is not None:
-            where += f" AND r.absorbed = {int(absorbed)}"
-        if since is not None:
-            where += " AND coalesce(r.said_at, r.formed_at) >= ?"
-            values.append(to_ms(since))
-        if before is not None:
-            where += " AND coalesce(r.said_at, r.formed_at) < ?"
-            values.append(to_ms(before))
-        streams = [
-            self._newest_first(
-                codec.REFLECTION, ("r", "formed_at"), where, [number, *values], limit
-            )
-            for number in numbers
-        ]
-        reflections = heapq.merge(
-            *(map(codec.reflection_from, stream) for stream in streams),
-            key=lambda reflection: (-to_ms(reflection.formed_at), reflection.id),
+        conditions, values = where(
+            ("r.absorbed = ?", absorbed),
+            ("coalesce(r.said_at, r.formed_at) >= ?", to_ms(since)),
+            ("coalesce(r.said_at, r.formed_at) < ?", to_ms(before)),
         )
-        return itertools.islice(reflections, limit)
+        return self._newest(
+            codec.reflection_from,
+            codec.REFLECTION,
+            "r.formed_at",
+            scopes_,
+            conditions,
+            values,
+            limit,
+        )
 
     def held(
         self, scopes_: Sequence[Scope] | None, *, agent_id: str | None = None
     ) -> Iterator[Held]:
-        where, owners = "coalesce(?, s.agent_id) = s.agent_id", list[object]([agent_id])
         if scopes_ is not None:
-            where = "e.scope_id = ?"
-            with self._db.reading() as connection:
-                owners = list(scopes.numbers_of(connection, scopes_).values())
-        streams = (
-            self._newest_first(codec.HELD, ("e", "held_at"), where, [owner], None)
-            for owner in owners
-        )
-        return heapq.merge(
-            *(map(codec.held_from, stream) for stream in streams),
-            key=lambda held: (-to_ms(held.held_at), held.id),
-        )
+            return self._newest(codec.held_from, codec.HELD, "e.held_at", scopes_)
+        of_agent = "coalesce(?, s.agent_id) = s.agent_id"
+        rows = self._newest_first(codec.HELD, "e.held_at", of_agent, [agent_id])
+        return map(codec.held_from, rows)
 
     def count_held(self, *, agent_id: str | None = None) -> HeldCount:
         number, oldest = self._fetch_one(
@@ -241,14 +234,10 @@ class Memory(Part):
         return HeldCount(number=number, oldest=optional_time(oldest))
 
     def reflection(self, reflection_id: str) -> Reflection | None:
-        row = self._fetch_one(f"{codec.REFLECTION} WHERE r.id = ?", (reflection_id,))
-        return codec.reflection_from(row) if row else None
+        return self.reflections_by_ids([reflection_id]).get(reflection_id)
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
-        rows = self._fetch(
-            f"{codec.REFLECTION} WHERE r.id IN (SELECT value FROM json_each(?))",
-            (json_array(reflection_ids),),
-        )
+        rows = self._fetch(f"{codec.REFLECTION} WHERE r.id {AMONG}", (json_array(reflection_ids),))
         return {found.id: found for found in map(codec.reflection_from, rows)}
 
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
@@ -260,68 +249,37 @@ class Memory(Part):
         return [codec.reflection_from(row) for row in rows]
 
     def pending(self, scope: Scope) -> list[Reflection]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{codec.REFLECTION} WHERE r.scope_id = ? AND r.absorbed = 0"
-                " ORDER BY r.formed_at, r.place, r.id",
-                (scopes.number_of(connection, scope),),
-            ).fetchall()
+        rows = self._fetch(
+            f"{codec.REFLECTION} WHERE r.scope_id {OF_SCOPE} AND r.absorbed = 0"
+            " ORDER BY r.formed_at, r.place, r.id",
+            (keys_of(scope),),
+        )
         return [codec.reflection_from(row) for row in rows]
-
-    def buffers(self, scopes_: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
-        with self._db.reading() as connection:
-            return {
-                scope: tuple(
-                    reflection_id
-                    for (reflection_id,) in connection.execute(
-                        "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0"
-                        " ORDER BY formed_at, place, id",
-                        (number,),
-                    )
-                )
-                for scope, number in scopes.numbers_of(connection, scopes_).items()
-            }
 
     # -- texts and policies ------------------------------------------------------------------------
 
     def consolidations(self, scopes_: Sequence[Scope]) -> dict[Scope, Consolidation]:
-        with self._db.reading() as connection:
-            numbers = scopes.numbers_of(connection, scopes_)
-            among = (json_array(numbers.values()),)
-            rows = connection.execute(f"{codec.CONSOLIDATION} WHERE c.scope_id {AMONG}", among)
-            found = {codec.scope_of(*row[:3]): row for row in rows}
-            pending: dict[int, list[str]] = {}
-            for number, reflection_id in connection.execute(
-                f"SELECT scope_id, id FROM reflections WHERE scope_id {AMONG} AND absorbed = 0"
-                " ORDER BY formed_at, place, id",
-                among,
-            ):
-                pending.setdefault(number, []).append(reflection_id)
-        return {
-            scope: codec.consolidation_from(found[scope], pending.get(number, ()))
-            for scope, number in numbers.items()
-            if scope in found
-        }
+        rows = self._fetch(f"{_TEXT_AND_BUFFER} WHERE c.scope_id {OF_SCOPES}", (keys_of(*scopes_),))
+        texts = (codec.consolidation_from(row, from_list(row[-1])) for row in rows)
+        found = {text.home: text for text in texts}
+        return {scope: found[scope] for scope in dict.fromkeys(scopes_) if scope in found}
 
     def failed_drafts(self, scopes_: Sequence[Scope]) -> dict[Scope, FailedDrafts]:
-        with self._db.reading() as connection:
-            numbers = scopes.numbers_of(connection, scopes_)
-            rows = connection.execute(
-                "SELECT scope_id, failed_drafts FROM consolidations"
-                f" WHERE failed_drafts IS NOT NULL AND scope_id {AMONG}",
-                (json_array(numbers.values()),),
-            )
-            found = {number: msgspec.json.decode(row, type=FailedDrafts) for number, row in rows}
-        return {scope: found[number] for scope, number in numbers.items() if number in found}
+        rows = self._fetch(
+            "SELECT s.kind, s.agent_id, s.owner, c.failed_drafts FROM consolidations c"
+            " JOIN scopes s USING (scope_id)"
+            f" WHERE c.failed_drafts IS NOT NULL AND c.scope_id {OF_SCOPES}",
+            (keys_of(*scopes_),),
+        )
+        return {
+            codec.scope_of(*owner): msgspec.json.decode(failed, type=FailedDrafts)
+            for *owner, failed in rows
+        }
 
     def policies(self, scopes_: Sequence[Scope]) -> dict[Scope, Policy]:
-        with self._db.reading() as connection:
-            numbers = scopes.numbers_of(connection, scopes_)
-            rows = connection.execute(
-                f"{codec.POLICY} WHERE p.scope_id {AMONG}", (json_array(numbers.values()),)
-            )
-            found = {codec.scope_of(*row[:3]): codec.policy_from(row) for row in rows}
-        return {scope: found[scope] for scope in numbers if scope in found}
+        rows = self._fetch(f"{codec.POLICY} WHERE p.scope_id {OF_SCOPES}", (keys_of(*scopes_),))
+        found = {policy.home: policy for policy in map(codec.policy_from, rows)}
+        return {scope: found[scope] for scope in dict.fromkeys(scopes_) if scope in found}
 
     def shards(self, agent_id: str) -> list[Policy]:
         rows = self._fetch(
@@ -333,13 +291,9 @@ class Memory(Part):
     # -- scopes ------------------------------------------------------------------------------------
 
     def revisions(self, scopes_: Sequence[Scope]) -> dict[Scope, int]:
-        found = dict.fromkeys(scopes_, 0)
         with self._db.reading() as connection:
-            for scope, number in scopes.numbers_of(connection, scopes_).items():
-                (found[scope],) = connection.execute(
-                    "SELECT revision FROM scopes WHERE scope_id = ?", (number,)
-                ).fetchone()
-        return found
+            states = scopes.states_of(connection, scopes_)
+        return {each: states[each].revision if each in states else 0 for each in scopes_}
 
     def scopes(
         self,
@@ -349,34 +303,22 @@ class Memory(Part):
         user_ids: Sequence[str] | None = None,
         min_pending: int = 0,
     ) -> Iterator[ScopeSummary]:
-        where, values = "", list[Any]()
-        if agent_id is not None:
-            where += " AND s.agent_id = ?"
-            values.append(agent_id)
-        if kinds:
-            where += f" AND s.kind {AMONG}"
-            values.append(json_array(kind.value for kind in kinds))
-        if user_ids is not None:
-            where += f" AND s.kind = 'user' AND s.owner {AMONG}"
-            values.append(json_array(user_ids))
-        if min_pending > 0:
-            where += " AND s.pending >= ?"
-            values.append(min_pending)
-        return self._summaries(where, values)
-
-    def _summaries(self, where: str, values: Sequence[Any]) -> Iterator[ScopeSummary]:
+        conditions, values = where(
+            ("s.agent_id = ?", agent_id),
+            (f"s.kind {AMONG}", json_array(kinds) if kinds else None),
+            (
+                f"s.kind = 'user' AND s.owner {AMONG}",
+                None if user_ids is None else json_array(user_ids),
+            ),
+            ("s.pending >= ?", min_pending or None),
+        )
         select = (
             f"{codec.SUMMARY} WHERE (s.agent_id, s.kind, s.owner) > (?, ?, ?) AND (s.facts > 0"
             " OR s.reflections > 0 OR c.version > 0 OR p.scope_id IS NOT NULL)"
-            f"{where} ORDER BY s.agent_id, s.kind, s.owner LIMIT {BATCH}"
+            f"{conditions} ORDER BY s.agent_id, s.kind, s.owner LIMIT ?"
         )
-        last: Row = ("", "", "")
-        while True:
-            rows = self._fetch(select, (*last, *values))
-            yield from map(codec.summary_from, rows)
-            if len(rows) < BATCH:
-                return
-            last = rows[-1][:3]
+        rows = self._pages(select, values, ("", "", ""), lambda row: row[:3])
+        return map(codec.summary_from, rows)
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
         rows = self._fetch(
@@ -385,26 +327,13 @@ class Memory(Part):
         return sorted(codec.scope_of(*row) for row in rows)
 
     def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
-        where, values = ("", ()) if agent_id is None else (" AND s.agent_id = ?", (agent_id,))
+        conditions, values = where(("s.agent_id = ?", agent_id))
         rows = self._fetch(
             "SELECT s.kind, s.agent_id, s.owner FROM consolidations c"
-            f" JOIN scopes s USING (scope_id) WHERE c.unpropagated IS NOT NULL{where}",
+            f" JOIN scopes s USING (scope_id) WHERE c.unpropagated IS NOT NULL{conditions}",
             values,
         )
         return sorted(
             (codec.scope_of(*row) for row in rows),
             key=lambda scope: (scope.agent_id, scope.kind, scope.owner),
         )
-
-
-def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidation | None:
-    """Return a scope's text and buffer."""
-    row = connection.execute(f"{codec.CONSOLIDATION} WHERE c.scope_id = ?", (number,)).fetchone()
-    if row is None:
-        return None
-    pending = connection.execute(
-        "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0"
-        " ORDER BY formed_at, place, id",
-        (number,),
-    )
-    return codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
