@@ -201,8 +201,9 @@ class Memory(Part):
         since: datetime | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
+        # A constant, since an index has only the pending ones.
+        flag = "" if absorbed is None else f" AND r.absorbed = {int(absorbed)}"
         conditions, values = where(
-            ("r.absorbed = ?", absorbed),
             ("coalesce(r.said_at, r.formed_at) >= ?", to_ms(since)),
             ("coalesce(r.said_at, r.formed_at) < ?", to_ms(before)),
         )
@@ -211,7 +212,7 @@ class Memory(Part):
             codec.REFLECTION,
             "r.formed_at",
             scopes_,
-            conditions,
+            flag + conditions,
             values,
             limit,
         )
