@@ -36,14 +36,8 @@ from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, Part, json_array
-from edenmem.store.sqlite.host.rows import (
-    AGENT,
-    USER,
-    agent_from,
-    insert_agent,
-    insert_user,
-    user_from,
-)
+from edenmem.store.sqlite.core.scopes import OF_SCOPE, scope_keys
+from edenmem.store.sqlite.host.rows import AGENT, AGENTS, USER, USERS, insert_account
 from edenmem.store.sqlite.memory import documents, facts, log
 from edenmem.store.sqlite.memory.facts import fact_with_key
 
@@ -65,11 +59,10 @@ class Changes(Part):
             return load_state(connection, needs, at)
 
     def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
-        with self._db.writing() as connection:
-            connection.execute(
-                "UPDATE consolidations SET failed_drafts = ? WHERE scope_id = ?",
-                (msgspec.json.encode(failed).decode(), scopes.number_of(connection, scope)),
-            )
+        self._write(
+            f"UPDATE consolidations SET failed_drafts = ? WHERE scope_id {OF_SCOPE}",
+            (msgspec.json.encode(failed).decode(), scope_keys(scope)),
+        )
 
     def finish_absorbing(self, scope: Scope) -> None:
         with self._db.writing() as connection:
@@ -85,17 +78,11 @@ class Changes(Part):
                 scopes.touch(connection, number, 0, pending=-marked)
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
-        with self._db.writing() as connection:
-            number = scopes.number_of(connection, scope)
-            row = connection.execute(
-                "SELECT unpropagated FROM consolidations WHERE scope_id = ?", (number,)
-            ).fetchone()
-            stored = msgspec.json.decode(row[0], type=list[int]) if row and row[0] else []
-            left = [one for one in stored if one != version]
-            connection.execute(
-                "UPDATE consolidations SET unpropagated = ? WHERE scope_id = ?",
-                (json_array(left) if left else None, number),
-            )
+        self._write(
+            "UPDATE consolidations SET unpropagated = (SELECT nullif(json_group_array(value), '[]')"
+            f" FROM json_each(unpropagated) WHERE value <> ?) WHERE scope_id {OF_SCOPE}",
+            (version, scope_keys(scope)),
+        )
 
 
 def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[ChangeResult]:
@@ -212,10 +199,8 @@ class EffectWriter:
 
     def _write_account(self, write: Write) -> None:
         match write.old, write.new:
-            case None, Agent() as agent:
-                insert_agent(self._db, agent)
-            case None, User() as user:
-                insert_user(self._db, user)
+            case None, (Agent() | User()) as account:
+                insert_account(self._db, account)
             case _, Agent() as agent:
                 self._db.execute(
                     "UPDATE agents SET user_memory_enabled = ?, agent_memory_enabled = ?"
@@ -281,8 +266,8 @@ class StateLoader:
             ),
             buffers={scope: self._buffer(scope) for scope in needs.buffers},
             policies=self._by_scope(codec.POLICY, "p", codec.policy_from, needs.policies),
-            agents=self._by_id(AGENT, "NOT deleted AND id", agent_from, needs.agents),
-            users=self._by_id(USER, "NOT deleted AND id", user_from, needs.users),
+            agents=self._by_id(AGENT, "NOT deleted AND id", AGENTS.make, needs.agents),
+            users=self._by_id(USER, "NOT deleted AND id", USERS.make, needs.users),
             ids=self._ids(),
             names={
                 (kind, name): self._has(f"SELECT 1 FROM {kind}s WHERE username = ?", name)

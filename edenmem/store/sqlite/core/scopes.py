@@ -16,13 +16,13 @@ _JOIN = (
     "json_each(?) k CROSS JOIN scopes s ON s.agent_id = k.value ->> 0 AND s.kind = k.value ->> 1"
     " AND s.owner = k.value ->> 2"
 )
-#: A condition on the number of a scope; its parameter is `keys_of`.
+#: A condition on the number of a scope; its parameter is `scope_keys`.
 OF_SCOPES = f"IN (SELECT s.scope_id FROM {_JOIN})"
 #: The same for a single scope, so that an index also gives the order of its rows.
 OF_SCOPE = f"= (SELECT s.scope_id FROM {_JOIN})"
 
 
-def keys_of(*scopes: Scope) -> str:
+def scope_keys(*scopes: Scope) -> str:
     """Encode a parameter for `OF_SCOPES`."""
     keys = [(one.agent_id, one.kind.value, one.owner) for one in scopes]
     return msgspec.json.encode(keys).decode()
@@ -51,7 +51,7 @@ def states_of(connection: sqlite3.Connection, scopes: Iterable[Scope]) -> dict[S
     wanted = list(dict.fromkeys(scopes))
     rows = connection.execute(
         f"SELECT k.key, scope_id, revision, codes_revision, facts FROM {_JOIN} ORDER BY k.key",
-        (keys_of(*wanted),),
+        (scope_keys(*wanted),),
     )
     return {wanted[place]: State(*state) for place, *state in rows}
 

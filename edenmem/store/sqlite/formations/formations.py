@@ -40,7 +40,7 @@ from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time,
 from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 from edenmem.store.sqlite.formations.usage import decode_calls
 from edenmem.store.sqlite.host.host import IN_ORDER
-from edenmem.store.sqlite.host.rows import MESSAGE, message_from, reset_cold_note
+from edenmem.store.sqlite.host.rows import MESSAGE, MESSAGES, reset_cold_note
 
 COLUMNS = (
     "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
@@ -291,7 +291,7 @@ def backlog_of(
             f"{columns} {tail} {IN_ORDER} LIMIT ?", (*pair, max(0, limit))
         ).fetchall()
         (total,) = connection.execute(f"SELECT count(*) {tail}", pair).fetchone()
-        return Backlog(messages=tuple(map(message_from, rows)), total=total)
+        return Backlog(messages=tuple(map(MESSAGES.make, rows)), total=total)
     readers = Readers(proof=proof)
     for trigger, superseded in records:
         readers.add(trigger, (), from_list(superseded))
@@ -316,7 +316,7 @@ def backlog_of(
         (json_array(waiting.ids[: max(0, limit)]),),
     ).fetchall()
     return Backlog(
-        messages=tuple(map(message_from, rows)),
+        messages=tuple(map(MESSAGES.make, rows)),
         total=len(waiting.ids),
         by_platform=waiting.by_platform,
         unnoted=tuple(sorted(readers.unnoted)),

@@ -22,10 +22,11 @@ from edenmem.models.integrity import Finding
 from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite.core.codec import Row, time, to_ms
-from edenmem.store.sqlite.core.part import AMONG, BATCH, GIVEN, Part, json_array
+from edenmem.store.sqlite.core.part import AMONG, BATCH, GIVEN, Part, json_array, where
 from edenmem.store.sqlite.core.source_words import refresh_words
 from edenmem.store.sqlite.host.rows import (
     AGENT,
+    AGENTS,
     INSERT_MESSAGE,
     MESSAGE,
     MESSAGES,
@@ -33,17 +34,11 @@ from edenmem.store.sqlite.host.rows import (
     SESSIONS,
     STORED_USER,
     USER,
-    agent_from,
-    agent_of,
-    insert_agent,
+    USERS,
+    insert_account,
     insert_session,
-    insert_user,
-    message_from,
-    session_of,
     sessions_from,
     stored_user_from,
-    user_from,
-    user_of,
 )
 
 if TYPE_CHECKING:
@@ -91,26 +86,18 @@ class Host(Part):
         return ""
 
     def agents(self) -> Iterator[Agent]:
-        return map(agent_from, self._by_username(AGENT))
+        return map(AGENTS.make, self._by_username(AGENT))
 
     def users(self) -> Iterator[User]:
-        return map(user_from, self._by_username(USER))
+        return map(USERS.make, self._by_username(USER))
 
     def _by_username(self, select: str) -> Iterator[Row]:
-        last = ""
-        while True:
-            rows = self._fetch(
-                f"{select} WHERE NOT deleted AND username > ? ORDER BY username LIMIT ?",
-                (last, BATCH),
-            )
-            yield from rows
-            if len(rows) < BATCH:
-                return
-            last = rows[-1][1]
+        query = f"{select} WHERE NOT deleted AND username > ? ORDER BY username LIMIT ?"
+        return self._pages(query, (), ("",), lambda row: row[1:2])
 
     def agent(self, agent_id: str) -> Agent | None:
-        with self._db.reading() as connection:
-            return agent_of(connection, agent_id)
+        row = self._fetch_one(f"{AGENT} WHERE id = ? AND NOT deleted", (agent_id,))
+        return AGENTS.make(row) if row else None
 
     def find_agent_ids(self) -> list[str]:
         rows = self._fetch("SELECT id FROM agents UNION SELECT agent_id FROM scopes")
@@ -118,22 +105,22 @@ class Host(Part):
 
     def add_agent(self, agent: Agent) -> bool:
         with self._db.writing() as connection:
-            return insert_agent(connection, agent)
+            return insert_account(connection, agent)
 
     def user(self, user_id: str) -> User | None:
-        with self._db.reading() as connection:
-            return user_of(connection, user_id)
+        row = self._fetch_one(f"{USER} WHERE id = ? AND NOT deleted", (user_id,))
+        return USERS.make(row) if row else None
 
     def users_named(self, username: str) -> list[User]:
         rows = self._fetch(
             f"{USER} WHERE NOT deleted AND username_folded = ? AND username = ? ORDER BY id",
             (username.casefold(), username),
         )
-        return [user_from(row) for row in rows]
+        return [USERS.make(row) for row in rows]
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         rows = self._fetch(f"{USER} WHERE id {AMONG}", (json_array(user_ids),))
-        return {user.id: user for user in map(user_from, rows)}
+        return {user.id: user for user in map(USERS.make, rows)}
 
     def accounts_of(self, person_id: str) -> list[StoredUser]:
         rows = self._fetch(
@@ -143,7 +130,7 @@ class Host(Part):
 
     def add_user(self, user: User) -> bool:
         with self._db.writing() as connection:
-            return insert_user(connection, user)
+            return insert_account(connection, user)
 
     # -- sessions ----------------------------------------------------------------------------------
 
@@ -156,19 +143,15 @@ class Host(Part):
         limit: int | None = None,
     ) -> Iterator[Session]:
         member = (
-            " AND EXISTS (SELECT 1 FROM session_members x WHERE x.session_id = s.id"
+            "EXISTS (SELECT 1 FROM session_members x WHERE x.session_id = s.id"
             " AND x.role = '{}' AND x.member_id = ?)"
         )
-        where, values = "NOT s.deleted", list[Any]()
-        for condition, value in (
+        conditions, values = where(
             (member.format("agent"), agent_id),
             (member.format("user"), user_id),
-            (" AND s.group_id = ?", group_id),
-        ):
-            if value is not None:
-                where += condition
-                values.append(value)
-        return itertools.islice(self._sessions(where, values), limit)
+            ("s.group_id = ?", group_id),
+        )
+        return itertools.islice(self._sessions(f"NOT s.deleted{conditions}", values), limit)
 
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
@@ -188,7 +171,7 @@ class Host(Part):
             return self._sessions(member.format("agent"), [json_array([agent_id])])
         return self._sessions("s.group_id = ?", [group_id]) if group_id else iter(())
 
-    def _sessions(self, where: str, values: Sequence[Any]) -> Iterator[Session]:
+    def _sessions(self, conditions: str, values: Sequence[Any]) -> Iterator[Session]:
         """Yield sessions in batches by latest activity; sessions without activity last."""
         last: Row | None = None
         activity = "coalesce(s.last_activity, -1)"
@@ -197,7 +180,7 @@ class Host(Part):
             keys = () if last is None else (last[0], last[0], last[1])
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"{SESSION} WHERE {where}{after} ORDER BY {activity} DESC, id LIMIT ?",
+                    f"{SESSION} WHERE {conditions}{after} ORDER BY {activity} DESC, id LIMIT ?",
                     (*values, *keys, BATCH),
                 ).fetchall()
                 sessions = sessions_from(connection, rows)
@@ -208,8 +191,7 @@ class Host(Part):
             last = (-1 if latest is None else latest, rows[-1][0])
 
     def session(self, session_id: str) -> Session | None:
-        with self._db.reading() as connection:
-            return session_of(connection, session_id)
+        return self.sessions_by_ids([session_id]).get(session_id)
 
     def sessions_by_ids(self, session_ids: Sequence[str]) -> dict[str, Session]:
         with self._db.reading() as connection:
@@ -272,35 +254,27 @@ class Host(Part):
     ) -> Iterator[Message]:
         if ids is not None:
             rows = self._fetch(
-                f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
-                f" AND m.session_id = ? {IN_ORDER}",
+                f"{MESSAGE} WHERE m.id {AMONG} AND m.session_id = ? {IN_ORDER}",
                 (json_array(ids), session_id),
             )
-            return map(message_from, rows)
+            return map(MESSAGES.make, rows)
         if newest is not None:
             rows = self._fetch(
                 f"{MESSAGE} WHERE m.session_id = ? ORDER BY m.created_at DESC, m.id DESC LIMIT ?",
                 (session_id, max(0, newest)),
             )
-            return map(message_from, reversed(rows))
-        return map(message_from, self._all_messages(session_id))
+            return map(MESSAGES.make, reversed(rows))
+        query = (
+            f"{MESSAGE} WHERE (m.created_at, m.id) > (?, ?) AND m.session_id = ? {IN_ORDER} LIMIT ?"
+        )
+        pages = self._pages(
+            query, (session_id,), (-(2**63), ""), lambda row: (row[_CREATED_AT], row[0])
+        )
+        return map(MESSAGES.make, pages)
 
     def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
         rows = self._fetch(f"{MESSAGE} WHERE m.id {AMONG} {IN_ORDER}", (json_array(message_ids),))
-        return [message_from(row) for row in rows]
-
-    def _all_messages(self, session_id: str) -> Iterator[Row]:
-        last: Row = (-(2**63), "")
-        while True:
-            rows = self._fetch(
-                f"{MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
-                f" {IN_ORDER} LIMIT ?",
-                (session_id, *last, BATCH),
-            )
-            yield from rows
-            if len(rows) < BATCH:
-                return
-            last = (rows[-1][_CREATED_AT], rows[-1][0])
+        return [MESSAGES.make(row) for row in rows]
 
     def senders(self, session_id: str) -> tuple[str, ...]:
         rows = self._fetch(_SENDERS, (session_id,))
@@ -340,12 +314,48 @@ class Host(Part):
     # -- names -------------------------------------------------------------------------------------
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
-        with self._db.reading() as connection:
-            return find_references(connection, kind, text, limit)
+        named, digits = _KINDS[kind], text.lower()
+        if _SURROGATE.search(text):  # no stored name has surrogates, and SQLite rejects them
+            return []
+        tests: list[tuple[str, list[str]]] = []
+        if is_id(digits):
+            tests.append(("id = ?", [digits]))
+        folded = [(f"{name}_folded = ?", [text.casefold()]) for name in named.names]
+        tests += [
+            (f"{test} AND {name} = ?", [*values, text])
+            for name, (test, values) in zip(named.names, folded, strict=True)
+        ]
+        tests += folded
+        if _PREFIX.match(digits):
+            tests.append(("id >= ? AND id < ?", [digits, digits + "g"]))
+        found = (self._references(named, named.label, *test, "id", limit) for test in tests)
+        return next(filter(None, found), [])
 
     def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
-        with self._db.reading() as connection:
-            return complete_reference(connection, kind, text, limit)
+        named, low, digits = _KINDS[kind], text.casefold(), text.lower()
+        if _SURROGATE.search(text):
+            return []
+        found: list[Reference] = []
+        for name in named.names:
+            test = f"{name}_folded >= ? AND {name}_folded < ?"
+            found += self._references(
+                named, name, test, [low, low + _LAST], f"{name}_folded", limit
+            )
+        if _DIGITS.match(digits):
+            test = "id >= ? AND id < ?"
+            found += self._references(named, "id", test, [digits, digits + "g"], "id DESC", limit)
+        first = {each.id: each for each in reversed(found)}
+        return list(dict.fromkeys(first[each.id] for each in found))[:limit]
+
+    def _references(
+        self, named: _NameTable, label: str, test: str, values: list[str], order: str, limit: int
+    ) -> list[Reference]:
+        rows = self._fetch(
+            f"SELECT id, {label} FROM {named.table} WHERE {named.condition} AND {test}"
+            f" ORDER BY {order} LIMIT ?",
+            (*values, limit),
+        )
+        return [Reference(id=row_id, label=text) for row_id, text in rows]
 
 
 def _insert_messages(
@@ -370,14 +380,11 @@ def _insert_messages(
     return connection.executemany(INSERT_MESSAGE, rows).rowcount
 
 
-#: Minimum number of digits of an ID prefix.
-SHORTEST_PREFIX = 4
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
 #: Sorts after all continuations of a prefix.
 _LAST = "\U0010ffff"
-_PREFIX = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},23}}\Z")
+_PREFIX = re.compile(r"[0-9a-f]{4,23}\Z")
 
 
 class _NameTable(NamedTuple):
@@ -411,72 +418,6 @@ _KINDS: dict[ReferenceKind, _NameTable] = {
 }
 
 
-def find_references(
-    connection: sqlite3.Connection, kind: ReferenceKind, text: str, limit: int
-) -> list[Reference]:
-    """Find what a typed text may refer to; see `edenmem.store.protocol.host.Host.find`."""
-    named = _KINDS[kind]
-    digits = text.lower()
-    if _SURROGATE.search(text):  # no stored name has surrogates, and SQLite rejects them
-        return []
-    if is_id(digits):
-        found = _where(connection, named, "id = ?", [digits], 1)
-        if found:
-            return found
-    for exact in (True, False):
-        for name in named.names:
-            where, values = f"{name}_folded = ?", [text.casefold()]
-            if exact:
-                where, values = f"{where} AND {name} = ?", [*values, text]
-            found = _where(connection, named, where, values, limit)
-            if found:
-                return found
-    if _PREFIX.match(digits):
-        return _where(connection, named, "id >= ? AND id < ?", [digits, digits + "g"], limit)
-    return []
-
-
-def complete_reference(
-    connection: sqlite3.Connection, kind: ReferenceKind, text: str, limit: int
-) -> list[Reference]:
-    """Complete a typed prefix; see `edenmem.store.protocol.host.Host.find_by_prefix`."""
-    named = _KINDS[kind]
-    if _SURROGATE.search(text):
-        return []
-    found: dict[str, Reference] = {}
-    for name in named.names:
-        low = text.casefold()
-        rows = connection.execute(
-            f"SELECT id, {name} FROM {named.table} WHERE {named.condition}"
-            f" AND {name}_folded >= ? AND {name}_folded < ?"
-            f" ORDER BY {name}_folded LIMIT ?",
-            (low, low + _LAST, limit),
-        )
-        for row_id, label in rows:
-            found.setdefault(row_id, Reference(id=row_id, label=label))
-    if _DIGITS.match(text.lower()):
-        low = text.lower()
-        rows = connection.execute(
-            f"SELECT id, id FROM {named.table} WHERE {named.condition}"
-            " AND id >= ? AND id < ? ORDER BY id DESC LIMIT ?",
-            (low, low + "g", limit),
-        )
-        for row_id, label in rows:
-            found.setdefault(row_id, Reference(id=row_id, label=label))
-    return list(found.values())[:limit]
-
-
-def _where(
-    connection: sqlite3.Connection, named: _NameTable, where: str, values: list[Any], limit: int
-) -> list[Reference]:
-    rows = connection.execute(
-        f"SELECT id, {named.label} FROM {named.table} WHERE {named.condition} AND {where}"
-        " ORDER BY id LIMIT ?",
-        (*values, limit),
-    )
-    return [Reference(id=row_id, label=label) for row_id, label in rows]
-
-
 class Contexts(Part):
     """See `edenmem.store.protocol.host.Contexts`."""
 
@@ -494,38 +435,29 @@ class Contexts(Part):
     def cache_context(
         self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
     ) -> None:
+        row = (context.xml, context.fingerprint, to_ms(context.built_at), context.shown)
         with self._db.writing(durable=False) as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO cached_contexts"
                 " (session_id, agent_id, xml, fingerprint, built_at, shown)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    session_id,
-                    agent_id,
-                    context.xml,
-                    context.fingerprint,
-                    to_ms(context.built_at),
-                    context.shown,
-                ),
+                (session_id, agent_id, *row),
             )
 
     def cached_texts(self) -> Iterator[Passage]:
-        last = ("", "")
-        while True:
-            rows = self._fetch(
-                "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
-                " WHERE (c.session_id, c.agent_id) > (?, ?)"
-                " ORDER BY c.session_id, c.agent_id LIMIT ?",
-                (*last, BATCH),
+        rows = self._pages(
+            "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
+            " WHERE (c.session_id, c.agent_id) > (?, ?)"
+            " ORDER BY c.session_id, c.agent_id LIMIT ?",
+            (),
+            ("", ""),
+            lambda row: row[:2],
+        )
+        for session_id, agent_id, xml in rows:
+            yield Passage(
+                kind="context",
+                id=f"{session_id}/{agent_id}",
+                target_type="session",
+                target_id=session_id,
+                text=xml,
             )
-            for session_id, agent_id, xml in rows:
-                yield Passage(
-                    kind="context",
-                    id=f"{session_id}/{agent_id}",
-                    target_type="session",
-                    target_id=session_id,
-                    text=xml,
-                )
-            if len(rows) < BATCH:
-                return
-            last = rows[-1][:2]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -64,51 +64,25 @@ STORED_USER = select_more(USER, "deleted")
 SESSION = f"SELECT {SESSIONS.qualified} FROM sessions s"
 MESSAGE = f"SELECT {MESSAGES.qualified} FROM messages m"
 
-_INSERT_AGENT = AGENTS.insert("username_folded", otherwise="OR IGNORE ")
-_INSERT_USER = USERS.insert("username_folded", otherwise="OR IGNORE ")
+_INSERT_ACCOUNT: dict[Table[Any], str] = {
+    table: table.insert("username_folded", otherwise="OR IGNORE ") for table in (AGENTS, USERS)
+}
 _INSERT_SESSION = SESSIONS.insert("name_folded", "title_folded", otherwise="OR IGNORE ")
 INSERT_MESSAGE = MESSAGES.insert(otherwise="OR IGNORE ")
-
-
-def agent_from(row: Row) -> Agent:
-    """Decode a row of `AGENT`."""
-    return AGENTS.make(row)
-
-
-def user_from(row: Row) -> User:
-    """Decode a row of `USER`."""
-    return USERS.make(row)
 
 
 def stored_user_from(row: Row) -> StoredUser:
     """Decode a row of `STORED_USER`."""
     from edenmem.models.backup import StoredUser  # loads what most commands do not use
 
-    return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[USERS.end]))
+    return StoredUser(**msgspec.structs.asdict(USERS.make(row)), deleted=bool(row[USERS.end]))
 
 
-def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
-    """Return the agent with this ID, unless deleted."""
-    row = connection.execute(f"{AGENT} WHERE id = ? AND NOT deleted", (agent_id,)).fetchone()
-    return agent_from(row) if row else None
-
-
-def user_of(connection: sqlite3.Connection, user_id: str) -> User | None:
-    """Return the account with this ID, unless deleted."""
-    row = connection.execute(f"{USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
-    return user_from(row) if row else None
-
-
-def insert_agent(connection: sqlite3.Connection, agent: Agent) -> bool:
-    """Insert an agent; False if the ID or the username is taken."""
-    values = (*AGENTS.values(agent), agent.username.casefold())
-    return connection.execute(_INSERT_AGENT, values).rowcount == 1
-
-
-def insert_user(connection: sqlite3.Connection, user: User) -> bool:
-    """Insert an account; False if the ID or the username is taken."""
-    values = (*USERS.values(user), user.username.casefold())
-    return connection.execute(_INSERT_USER, values).rowcount == 1
+def insert_account(connection: sqlite3.Connection, account: Agent | User) -> bool:
+    """Insert an agent or a user; False if the ID or the username is taken."""
+    table: Table[Any] = AGENTS if isinstance(account, Agent) else USERS
+    values = (*table.values(account), account.username.casefold())
+    return connection.execute(_INSERT_ACCOUNT[table], values).rowcount == 1
 
 
 def session_from(connection: sqlite3.Connection, row: Row) -> Session:
@@ -177,8 +151,3 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
     add_members(connection, session.id, "agent", session.agents)
     add_members(connection, session.id, "user", session.users)
     return added.rowcount == 1
-
-
-def message_from(row: Row) -> Message:
-    """Decode a row of `MESSAGE`."""
-    return MESSAGES.make(row)

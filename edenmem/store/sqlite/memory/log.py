@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,11 +34,9 @@ from edenmem.store.common.past import buffer_at, facts_at
 from edenmem.store.protocol.memory import AuditKey, command_prefixes
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, Table, as_json, to_ms
-from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
+from edenmem.store.sqlite.core.part import AMONG, Part, json_array, where
+from edenmem.store.sqlite.core.scopes import OF_SCOPE, OF_SCOPES, scope_keys
 from edenmem.store.sqlite.memory.memory import Memory
-
-#: The action of a tombstone.
-REMOVED = "delete"
 
 ENTRIES = Table(
     AuditEntry,
@@ -77,6 +76,11 @@ _INSERT_ENTRY = ENTRIES.insert("scope_id", "salts", "erased")
 _INSERT_VERSION = VERSIONS.insert("scope_id")
 SHOWN = f"a.action <> '{VOID}'"
 
+#: A condition for the command of an entry; its parameter is an array of prefixes.
+_BEGINS = (
+    "EXISTS (SELECT 1 FROM json_each(?) p"
+    " WHERE substr(json_extract(a.actor, '$.command') || ' ', 1, length(p.value)) = p.value)"
+)
 #: Expression by kind of ID; the same as in the indexes.
 _COLUMNS: dict[AuditKey, str] = {
     "entry": "id",
@@ -199,53 +203,27 @@ class AuditLog(Part):
         limit: int | None = None,
         unreadable: set[str] | None = None,
     ) -> Iterator[AuditEntry]:
-        where, values = "", list[Any]()
-        for condition, value in (
+        conditions, values = where(
             ("a.agent_id = ?", agent_id),
             ("a.target_id = ?", target_id),
-            (
-                "a.target_id IN (SELECT value FROM json_each(?))",
-                json_array(target_ids) if target_ids else None,
-            ),
+            (f"a.target_id {AMONG}", json_array(target_ids) if target_ids else None),
             ("json_extract(a.actor, '$.run_id') = ?", run_id),
             ("json_extract(a.actor, '$.name') = ?", actor),
             ("a.at >= ?", to_ms(since)),
             ("a.at < ?", to_ms(until)),
-            (
-                "a.action IN (SELECT value FROM json_each(?))",
-                json_array(actions) if actions else None,
-            ),
-        ):
-            if value is not None:
-                where += f" AND {condition}"
-                values.append(value)
-        if command is not None:
-            beginnings = command_prefixes(command)
-            said = "json_extract(a.actor, '$.command') || ' '"
-            begins = " OR ".join(f"substr({said}, 1, ?) = ?" for _ in beginnings)
-            where += f" AND ({begins})"
-            values += [value for text in beginnings for value in (len(text), text)]
-        if scope is not None:
-            with self._db.reading() as connection:
-                where += " AND a.scope_id = ?"
-                values.append(scopes.number_of(connection, scope))
-        return itertools.islice(self._audit_entries(where, values, unreadable), limit)
-
-    def _audit_entries(
-        self, where: str, values: Sequence[Any], unreadable: set[str] | None
-    ) -> Iterator[AuditEntry]:
-        last = (2**62, 2**62)
-        while True:
-            rows = self._fetch_entries(
-                f"{AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {SHOWN}{where}"
-                " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
-                (*last, *values, BATCH),
-                is_lenient=unreadable is not None,
-            )
-            yield from _read_entries(rows, unreadable)
-            if len(rows) < BATCH:
-                return
-            last = rows[-1][-2:]
+            (f"a.action {AMONG}", json_array(actions) if actions else None),
+            (_BEGINS, None if command is None else json_array(command_prefixes(command))),
+            (f"a.scope_id {OF_SCOPE}", None if scope is None else scope_keys(scope)),
+        )
+        rows = self._pages(
+            f"{AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {SHOWN}{conditions}"
+            " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
+            values,
+            (2**62, 2**62),
+            lambda row: row[-2:],
+            partial(self._fetch_entries, is_lenient=unreadable is not None),
+        )
+        return itertools.islice(_read_entries(rows, unreadable), limit)
 
     def _fetch_entries(self, query: str, values: Sequence[Any], *, is_lenient: bool) -> list[Row]:
         """Fetch rows; text that is not UTF-8 raises an error, or is read as bytes."""
@@ -268,7 +246,7 @@ class AuditLog(Part):
         self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
     ) -> dict[str, AuditEntry]:
         rows = self._fetch_entries(
-            f"{AUDIT} WHERE a.id IN (SELECT value FROM json_each(?)) AND {SHOWN}",
+            f"{AUDIT} WHERE a.id {AMONG} AND {SHOWN}",
             (json_array(entry_ids),),
             is_lenient=unreadable is not None,
         )
@@ -320,6 +298,11 @@ _REPLIES = Table(
 )
 _INSERT = _REPLIES.insert(otherwise="OR IGNORE ")
 _LISTS = f"(SELECT list_id FROM told_keys WHERE key {AMONG})"
+#: The replies with one of these lists.
+_IN_LISTS = (
+    "r.id IN (SELECT x.id FROM told_keys k JOIN told_replies x"
+    f" ON x.context = k.list_id OR x.found = k.list_id WHERE k.key {AMONG})"
+)
 
 #: The replies that are removed with a subject.
 _OF_SUBJECT = (
@@ -348,22 +331,18 @@ class Told(Part):
         until: datetime | None = None,
         limit: int | None = None,
     ) -> list[Reply]:
-        among = None if keys is None else json_array(keys)
-        people = None if user_ids is None else json_array(user_ids)
-        conditions: list[tuple[str, tuple[Any, ...]]] = [
-            (f"(r.context IN {_LISTS} OR r.found IN {_LISTS})", (among, among)),
-            ("r.id = ?", (reply_id,)),
-            ("r.session_id = ?", (session_id,)),
-            ("r.agent_id = ?", (agent_id,)),
-            (f"r.user_id {AMONG}", (people,)),
-            ("r.at < ?", (to_ms(until),)),
-        ]
-        given = [(text, values) for text, values in conditions if values[0] is not None]
-        where = " AND ".join(text for text, _ in given) or "1"
+        conditions, values = where(
+            (_IN_LISTS, None if keys is None else json_array(keys)),
+            ("r.id = ?", reply_id),
+            ("r.session_id = ?", session_id),
+            ("r.agent_id = ?", agent_id),
+            (f"r.user_id {AMONG}", None if user_ids is None else json_array(user_ids)),
+            ("r.at < ?", to_ms(until)),
+        )
         rows = self._fetch(
-            f"SELECT {_REPLIES.qualified} FROM told_replies r WHERE {where}"
+            f"SELECT {_REPLIES.qualified} FROM told_replies r WHERE 1{conditions}"
             " ORDER BY r.at DESC, r.id DESC LIMIT ?",
-            (*(value for _, values in given for value in values), -1 if limit is None else limit),
+            (*values, -1 if limit is None else limit),
         )
         return [_REPLIES.make(row) for row in rows]
 
@@ -502,18 +481,14 @@ class History(Part):
     def versions(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
     ) -> list[HistoryEntry]:
+        owner, key, order = "h.target_id = ?", target_id, "h.history_no"
+        if target_type == "consolidation" and scope is not None:
+            owner, key, order = f"h.scope_id {OF_SCOPE}", scope_keys(scope), "h.version"
         with self._db.reading() as connection:
-            if target_type == "consolidation" and scope is not None:
-                rows = connection.execute(
-                    f"{HISTORY} WHERE h.target_type = 'consolidation' AND h.scope_id = ?"
-                    " ORDER BY h.version",
-                    (scopes.number_of(connection, scope),),
-                )
-            else:
-                rows = connection.execute(
-                    f"{HISTORY} WHERE h.target_id = ? AND h.target_type = ? ORDER BY h.history_no",
-                    (target_id, target_type),
-                )
+            rows = connection.execute(
+                f"{HISTORY} WHERE {owner} AND h.target_type = ? ORDER BY {order}",
+                (key, target_type),
+            )
             entries = [history_from(row) for row in rows]
             if target_type == "fact" and not entries:
                 facts = connection.execute(f"{codec.FACT} WHERE f.id = ?", (target_id,))
@@ -525,11 +500,10 @@ class History(Part):
     def facts_at(self, scopes_: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
         at = to_ms(moment)
         with self._db.snapshot(), self._db.reading() as connection:
-            numbers = json_array(scopes.numbers_of(connection, scopes_).values())
             moves = connection.execute(
-                f"{HISTORY} WHERE h.scope_id {AMONG} AND h.at > ? AND h.target_type = 'fact'"
+                f"{HISTORY} WHERE h.scope_id {OF_SCOPES} AND h.at > ? AND h.target_type = 'fact'"
                 " AND h.action IN ('delete', 'restore') ORDER BY h.history_no",
-                (numbers, at),
+                (scope_keys(*scopes_), at),
             ).fetchall()
 
             def find_versions(ids: Iterable[str]) -> dict[str, HistoryEntry]:

@@ -29,7 +29,7 @@ from edenmem.models.search import FactFilter
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array, where
-from edenmem.store.sqlite.core.scopes import OF_SCOPE, OF_SCOPES, keys_of
+from edenmem.store.sqlite.core.scopes import OF_SCOPE, OF_SCOPES, scope_keys
 
 _T = TypeVar("_T")
 
@@ -165,14 +165,14 @@ class Memory(Part):
         select = codec.FACT_WITH_VECTOR if with_vectors else codec.FACT
         rows = self._fetch(
             f"{select} WHERE f.id {AMONG} AND f.scope_id {OF_SCOPES}",
-            (json_array(fact_ids), keys_of(*scopes_)),
+            (json_array(fact_ids), scope_keys(*scopes_)),
         )
         return {fact.id: fact for fact in map(codec.fact_from, rows)}
 
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
         rows = self._fetch(
             f"{codec.FACT} WHERE f.scope_id {OF_SCOPE} AND f.hash {AMONG}",
-            (keys_of(scope), json_array(hashes)),
+            (scope_keys(scope), json_array(hashes)),
         )
         return {fact.hash: fact for fact in map(codec.fact_from, rows)}
 
@@ -253,14 +253,16 @@ class Memory(Part):
         rows = self._fetch(
             f"{codec.REFLECTION} WHERE r.scope_id {OF_SCOPE} AND r.absorbed = 0"
             " ORDER BY r.formed_at, r.place, r.id",
-            (keys_of(scope),),
+            (scope_keys(scope),),
         )
         return [codec.reflection_from(row) for row in rows]
 
     # -- texts and policies ------------------------------------------------------------------------
 
     def consolidations(self, scopes_: Sequence[Scope]) -> dict[Scope, Consolidation]:
-        rows = self._fetch(f"{_TEXT_AND_BUFFER} WHERE c.scope_id {OF_SCOPES}", (keys_of(*scopes_),))
+        rows = self._fetch(
+            f"{_TEXT_AND_BUFFER} WHERE c.scope_id {OF_SCOPES}", (scope_keys(*scopes_),)
+        )
         texts = (codec.consolidation_from(row, from_list(row[-1])) for row in rows)
         found = {text.home: text for text in texts}
         return {scope: found[scope] for scope in dict.fromkeys(scopes_) if scope in found}
@@ -270,7 +272,7 @@ class Memory(Part):
             "SELECT s.kind, s.agent_id, s.owner, c.failed_drafts FROM consolidations c"
             " JOIN scopes s USING (scope_id)"
             f" WHERE c.failed_drafts IS NOT NULL AND c.scope_id {OF_SCOPES}",
-            (keys_of(*scopes_),),
+            (scope_keys(*scopes_),),
         )
         return {
             codec.scope_of(*owner): msgspec.json.decode(failed, type=FailedDrafts)
@@ -278,7 +280,7 @@ class Memory(Part):
         }
 
     def policies(self, scopes_: Sequence[Scope]) -> dict[Scope, Policy]:
-        rows = self._fetch(f"{codec.POLICY} WHERE p.scope_id {OF_SCOPES}", (keys_of(*scopes_),))
+        rows = self._fetch(f"{codec.POLICY} WHERE p.scope_id {OF_SCOPES}", (scope_keys(*scopes_),))
         found = {policy.home: policy for policy in map(codec.policy_from, rows)}
         return {scope: found[scope] for scope in dict.fromkeys(scopes_) if scope in found}
 

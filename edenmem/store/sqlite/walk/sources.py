@@ -36,8 +36,6 @@ from edenmem.store.sqlite.host.rows import (
     SESSION,
     SESSIONS,
     STORED_USER,
-    agent_from,
-    message_from,
     session_from,
     stored_user_from,
 )
@@ -286,7 +284,7 @@ def count_rows(
 
 
 def _agent(connection: sqlite3.Connection, row: Row) -> StoredAgent:
-    return StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[AGENTS.end]))
+    return StoredAgent(**msgspec.structs.asdict(AGENTS.make(row)), deleted=bool(row[AGENTS.end]))
 
 
 def _session(connection: sqlite3.Connection, row: Row) -> StoredSession:
@@ -295,7 +293,7 @@ def _session(connection: sqlite3.Connection, row: Row) -> StoredSession:
 
 
 def _message(connection: sqlite3.Connection, row: Row) -> Message:
-    message = message_from(row)
+    message = MESSAGES.make(row)
     if not row[MESSAGES.end]:
         return message
     return StoredMessage(**msgspec.structs.asdict(message), forgotten=True)

@@ -46,9 +46,8 @@ from edenmem.store.sqlite.formations.formations import insert_formation
 from edenmem.store.sqlite.host.rows import (
     INSERT_MESSAGE,
     MESSAGES,
-    insert_agent,
+    insert_account,
     insert_session,
-    insert_user,
 )
 from edenmem.store.sqlite.memory import facts, log, vectors
 from edenmem.store.sqlite.memory.documents import (
@@ -346,8 +345,8 @@ class Loader:
         self._dry_run = dry_run
         #: Functions that insert a record; False if another has its unique value.
         self._puts: dict[RecordKind, Callable[[Any], object]] = {
-            RecordKind.AGENT: lambda agent: self._put_account("agents", insert_agent, agent),
-            RecordKind.USER: lambda user: self._put_account("users", insert_user, user),
+            RecordKind.AGENT: lambda agent: self._put_account("agents", insert_account, agent),
+            RecordKind.USER: lambda user: self._put_account("users", insert_account, user),
             RecordKind.SESSION: self._put_session,
             RecordKind.MESSAGE: lambda one: self._put(INSERT_MESSAGE, MESSAGES.values(one)),
             RecordKind.POLICY: self._put_policy,
