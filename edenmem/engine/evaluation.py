@@ -21,7 +21,6 @@ from edenmem.engine.search.stages import Stages
 from edenmem.engine.sessions.format import read_lines
 from edenmem.errors import AmbiguousReference, InputError, NotFoundError, UsageError
 from edenmem.invalid import EMPTY, explain_json, explain_value
-from edenmem.models.host import Agent
 from edenmem.models.ids import is_id
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
@@ -106,10 +105,38 @@ def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabeledSet:
         InputError: a line is invalid or names an unknown agent, user or shard; or the file is
             empty.
     """
-    labels = _Labels(store)
+    resolver = Resolver(store)
+    readable: dict[tuple[str | None, ...], tuple[Scope, ...]] = {}
+    queries, unknown, lost = list[LabeledQuery](), list[UnknownLabel](), list[int]()
     for number, data in read_lines(lines):
-        labels.take(number, _row(number, data))
-    return labels.finish()
+        row = _row(number, data)
+        key = (row.agent, row.user, row.group, row.shard)
+        try:
+            scopes = readable[key] = readable.get(key) or _readable(store, resolver, row)
+        except (NotFoundError, AmbiguousReference) as error:
+            raise InputError(error.message, line=number, hint=error.hint) from error
+        relevant: set[str] = set()
+        for label in row.relevant:
+            found = _find_facts(store, label, scopes)
+            relevant |= found
+            if not found:
+                why = _why_not(store, label)
+                unknown.append(UnknownLabel(line=number, label=label, why=why))
+        if row.relevant and not relevant:
+            lost.append(number)
+            continue
+        queries.append(
+            LabeledQuery(
+                line=number,
+                query=clean(row.query).strip(),
+                scopes=scopes,
+                relevant=frozenset(relevant),
+                kind=row.kind,
+            )
+        )
+    if not queries and not lost:
+        raise InputError("no queries in the file", hint=_EXAMPLE)
+    return LabeledSet(queries=tuple(queries), unknown=tuple(unknown), lost=tuple(lost))
 
 
 def _row(number: int, data: bytes) -> _Row:
@@ -124,87 +151,34 @@ def _row(number: int, data: bytes) -> _Row:
     return row
 
 
-class _Labels:
-    """Turns rows into queries, and looks up each name once."""
+def _readable(store: Store, resolver: Resolver, row: _Row) -> tuple[Scope, ...]:
+    """Return the scopes that the reader of a row may see."""
+    agent = resolver.agent(row.agent)
+    return reader_scopes(
+        store,
+        agent,
+        user_id=resolver.user_id(row.user, agent_id=agent.id) if row.user else None,
+        group_id=resolver.group(agent, row.group) if row.group else None,
+        shards=[resolver.shard(agent, row.shard)] if row.shard else None,
+        kinds=None,
+    )
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._resolver = Resolver(store)
-        self._agents: dict[str, Agent] = {}
-        self._scopes: dict[tuple[str, ...], tuple[Scope, ...]] = {}
-        self._queries: list[LabeledQuery] = []
-        self._unknown: list[UnknownLabel] = []
-        self._lost: list[int] = []
 
-    def take(self, number: int, row: _Row) -> None:
-        """Add a row, or note its unknown labels."""
-        try:
-            scopes = self._readable(row)
-        except (NotFoundError, AmbiguousReference) as error:
-            raise InputError(error.message, line=number, hint=error.hint) from error
-        relevant: set[str] = set()
-        for label in row.relevant:
-            found = self._find_facts(label, scopes)
-            if found:
-                relevant.update(found)
-            else:
-                why = self._why_not(label)
-                self._unknown.append(UnknownLabel(line=number, label=label, why=why))
-        if row.relevant and not relevant:
-            self._lost.append(number)
-            return
-        self._queries.append(
-            LabeledQuery(
-                line=number,
-                query=clean(row.query).strip(),
-                scopes=scopes,
-                relevant=frozenset(relevant),
-                kind=row.kind,
-            )
-        )
+def _find_facts(store: Store, label: str, scopes: Sequence[Scope]) -> set[str]:
+    """Return the visible facts with this ID or text."""
+    if is_id(label.lower()):
+        return set(store.memory.facts_by_ids(scopes, [label.lower()]))
+    digest = content_hash(clean(label).strip())
+    found = (store.memory.facts_by_hashes(scope, [digest]) for scope in scopes)
+    return {fact.id for facts in found for fact in facts.values()}
 
-    def finish(self) -> LabeledSet:
-        """Return the set of queries.
 
-        Raises:
-            InputError: there are no queries.
-        """
-        if not self._queries and not self._lost:
-            raise InputError("no queries in the file", hint=_EXAMPLE)
-        return LabeledSet(
-            queries=tuple(self._queries), unknown=tuple(self._unknown), lost=tuple(self._lost)
-        )
-
-    def _readable(self, row: _Row) -> tuple[Scope, ...]:
-        key = (row.agent, row.user or "", row.group or "", row.shard or "")
-        if key not in self._scopes:
-            if row.agent not in self._agents:
-                self._agents[row.agent] = self._resolver.agent(row.agent)
-            agent = self._agents[row.agent]
-            self._scopes[key] = reader_scopes(
-                self._store,
-                agent,
-                user_id=self._resolver.user_id(row.user, agent_id=agent.id) if row.user else None,
-                group_id=self._resolver.group(agent, row.group) if row.group else None,
-                shards=[self._resolver.shard(agent, row.shard)] if row.shard else None,
-                kinds=None,
-            )
-        return self._scopes[key]
-
-    def _find_facts(self, label: str, scopes: Sequence[Scope]) -> set[str]:
-        """Return the visible facts with this ID or text."""
-        if is_id(label.lower()):
-            return set(self._store.memory.facts_by_ids(scopes, [label.lower()]))
-        digest = content_hash(clean(label).strip())
-        found = (self._store.memory.facts_by_hashes(scope, [digest]) for scope in scopes)
-        return {fact.id for facts in found for fact in facts.values()}
-
-    def _why_not(self, label: str) -> str:
-        if not is_id(label.lower()):
-            return f"no searched fact has the text: {one_line(label, 60)!r}"
-        if self._store.memory.fact(label.lower()) is None:
-            return f"unknown fact: {label}"
-        return f"fact is outside the scopes of this line: {label}"
+def _why_not(store: Store, label: str) -> str:
+    if not is_id(label.lower()):
+        return f"no searched fact has the text: {one_line(label, 60)!r}"
+    if store.memory.fact(label.lower()) is None:
+        return f"unknown fact: {label}"
+    return f"fact is outside the scopes of this line: {label}"
 
 
 # -- measuring -------------------------------------------------------------------------------------

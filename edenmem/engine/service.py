@@ -33,7 +33,6 @@ from edenmem.engine.runtime.concurrency import gather_all, in_thread, run_in_tur
 from edenmem.engine.runtime.runtime import Runtime, current_actor
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
-from edenmem.errors import UsageError
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.ids import is_id, utc_now
 from edenmem.models.scope import Scope, ScopeKind
@@ -469,28 +468,18 @@ class MemoryService:
             ConflictError: a participant or the session was deleted, or an existing session
                 differs in ``incognito``.
         """
-        from edenmem.engine.sessions import conversation
+        from edenmem.engine.sessions.conversation import ensure_session
 
-        for named in (agents, users):
-            if isinstance(named, str):
-                raise UsageError(f"agents and users must be lists: {named!r:.60}")
-
-        def ensure() -> Session:
-            people = [conversation.ensure_user(self._runtime, user) for user in users]
-            owner = people[0].id if people else None
-            return conversation.ensure_session(
-                self._runtime,
-                session,
-                agents=[
-                    conversation.ensure_agent(self._runtime, agent, owner=owner) for agent in agents
-                ],
-                users=people,
-                group=group,
-                title=title,
-                incognito=incognito,
-            )
-
-        return await in_thread(ensure)
+        return await in_thread(
+            ensure_session,
+            self._runtime,
+            session,
+            agents=agents,
+            users=users,
+            group=group,
+            title=title,
+            incognito=incognito,
+        )
 
     async def add_messages(
         self,
@@ -620,21 +609,30 @@ class MemoryService:
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
         )
-        reports = await gather_all(
-            run_in_turns(
-                self._form(
-                    session,
-                    agent,
-                    trigger=trigger,
-                    dry_run=dry_run,
-                    consolidate=consolidate,
-                    reach=reach,
-                    is_time_up=is_time_up,
-                )
+
+        async def form(agent: Agent) -> list[FormationReport]:
+            reports = await self._former.form(
+                session,
+                agent,
+                trigger=trigger,
+                dry_run=dry_run,
+                reach=reach,
+                is_time_up=is_time_up,
             )
-            for agent in agents
-        )
-        return [report for of_agent in reports for report in of_agent]
+            at_end = trigger is Trigger.SESSION_END
+            if dry_run or not (at_end or any(map(_has_changes, reports))):
+                return reports
+            try:
+                if consolidate:
+                    written = await self._consolidate_due(session, agent, at_end=at_end)
+                    last = msgspec.structs.replace(reports[-1], consolidations=tuple(written))
+                    reports = [*reports[:-1], last]
+            finally:
+                await self._contexts.refresh(session, agent)
+            return reports
+
+        of_agents = await gather_all(run_in_turns(form(agent)) for agent in agents)
+        return [report for reports in of_agents for report in reports]
 
     async def remember(
         self, text: str, *, agent_id: str, user_id: str | None = None, dry_run: bool = False
@@ -666,37 +664,6 @@ class MemoryService:
         if user_id is not None:
             user = await in_thread(lookups.existing_user, self._store, user_id)
         return await remember(self._runtime, text, agent, user, dry_run=dry_run)
-
-    async def _form(
-        self,
-        session: Session,
-        agent: Agent,
-        *,
-        trigger: Trigger,
-        dry_run: bool,
-        consolidate: bool,
-        reach: Reach,
-        is_time_up: Callable[[], bool] | None,
-    ) -> list[FormationReport]:
-        reports = await self._former.form(
-            session,
-            agent,
-            trigger=trigger,
-            dry_run=dry_run,
-            reach=reach,
-            is_time_up=is_time_up,
-        )
-        at_end = trigger is Trigger.SESSION_END
-        if dry_run or not (at_end or any(_has_changes(report) for report in reports)):
-            return reports
-        try:
-            if consolidate:
-                written = await self._consolidate_due(session, agent, at_end=at_end)
-                last = msgspec.structs.replace(reports[-1], consolidations=tuple(written))
-                reports = [*reports[:-1], last]
-        finally:
-            await self._contexts.refresh(session, agent)
-        return reports
 
     # -- consolidation -------------------------------------------------------------------------
 

@@ -27,12 +27,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._is_closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Check whether the loop is closed."""
-        return self._is_closed
+        self.is_closed = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. Ctrl-C cancels the coroutine.
@@ -40,12 +35,16 @@ class LoopThread:
         Raises:
             UsageError: the loop is closed.
         """
-        try:
-            loop = self._started()
-        except UsageError:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        with self._lock:
+            if self.is_closed:
+                work.close()
+                raise UsageError("the service is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                forever = self._loop.run_forever
+                self._thread = threading.Thread(target=forever, name="edenmem-loop", daemon=True)
+                self._thread.start()
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -55,27 +54,14 @@ class LoopThread:
     def close(self) -> None:
         """Stop the loop. Closing twice is safe."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
-        if loop is None or thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._is_closed:
-                raise UsageError("the service is closed")
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="edenmem-loop", daemon=True
-                )
-                self._thread.start()
-            return self._loop
+        if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
 
 
 P = ParamSpec("P")

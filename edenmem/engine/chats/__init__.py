@@ -1,4 +1,4 @@
 """Chats of the proxy: sessions, messages and memory.
 
-May import: context, reports, runtime, scopes, search.
+May import: context, reports, runtime, scopes, search, sessions.
 """

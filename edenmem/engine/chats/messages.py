@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from edenmem.engine.sessions.format import BadLine, clean_value
 from edenmem.models.host import Message, ToolCall, literal
 from edenmem.models.ids import derived_id
 from edenmem.text import clean
@@ -155,22 +156,10 @@ def tool_call(name: str, arguments: Any, *, id: str = "") -> ToolCall:
     """Return a call in the format of the host; arguments are usually JSON in a string."""
     try:
         args = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments
-        plain = msgspec.json.decode(msgspec.json.encode(_clean(args)))
-    except (ValueError, RecursionError, msgspec.MsgspecError):
+        plain = msgspec.json.decode(msgspec.json.encode(clean_value(args, "args")))
+    except (BadLine, ValueError, RecursionError, msgspec.MsgspecError):
         plain = clean(str(arguments))[:MOST_CHARACTERS]
     return ToolCall(tool=clean(name)[:200], args=literal(plain), id=clean(id)[:200])
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return str(value)  # too large for a store
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if isinstance(value, dict):
-        return {clean(name): _clean(item) for name, item in value.items()}
-    return value
 
 
 def chain(keys: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -65,8 +65,8 @@ def ensure_session(
     runtime: Runtime,
     session: str,
     *,
-    agents: Sequence[Agent],
-    users: Sequence[User],
+    agents: Sequence[str],
+    users: Sequence[str],
     group: str | None = None,
     title: str | None = None,
     incognito: bool = False,
@@ -76,10 +76,16 @@ def ensure_session(
     A missing session is created with ``group``, ``title`` and ``incognito``.
 
     Raises:
-        UsageError: the key is blank, there is no agent, or the store requires an owner.
+        UsageError: a key or name is blank, there is no agent, or the store requires an owner.
         ConflictError: the session is deleted, or exists without ``incognito``.
     """
     key = require_key("session", session)
+    for named in (agents, users):
+        if isinstance(named, str):
+            raise UsageError(f"agents and users must be lists: {named!r:.60}")
+    people = [ensure_user(runtime, user) for user in users]
+    owner = people[0].id if people else None
+    hosts = [ensure_agent(runtime, agent, owner=owner) for agent in agents]
     session_id = key if is_id(key) else derived_id("session", key)
     stored = runtime.store.host.session(session_id)
     if incognito and stored is not None and not stored.incognito:
@@ -99,12 +105,12 @@ def ensure_session(
     )
     wanted = msgspec.structs.replace(
         wanted,
-        agents=_union(wanted.agents, (agent.id for agent in agents)),
-        users=_union(wanted.users, (user.id for user in users)),
+        agents=tuple(dict.fromkeys((*wanted.agents, *(agent.id for agent in hosts)))),
+        users=tuple(dict.fromkeys((*wanted.users, *(user.id for user in people)))),
     )
     if wanted == stored:
         return stored
-    wanted = msgspec.structs.replace(wanted, owner=owner_of(wanted, agents))
+    wanted = msgspec.structs.replace(wanted, owner=owner_of(wanted, hosts))
     if reason := runtime.store.host.refusal(wanted):
         raise UsageError(reason, hint="specify a user, or an agent with an owner")
     runtime.store.host.put_session(wanted)
@@ -177,18 +183,18 @@ class _Senders:
     ) -> None:
         self._resolver = Resolver(store)
         self._session = session
+        self._known: dict[tuple[str, str], str] = {}
         self._user = self._id("user", user) if user else None
         self._agent = self._id("assistant", agent) if agent else next(iter(session.agents), None)
-        self._known: dict[tuple[str, str], str] = {}
 
     def of(self, role: str, named: str | None, path: str) -> str | None:
         """Return the ID of the named or default sender."""
         if role == "assistant":
-            return self._look_up(role, named) if named else self._agent
+            return self._id(role, named) if named else self._agent
         if role != "user":
             return None
         if named:
-            return self._look_up(role, named)
+            return self._id(role, named)
         if self._user is None and len(self._session.users) > 1:
             raise UsageError(
                 f"{path}: ambiguous sender: the session has {len(self._session.users)} users",
@@ -196,17 +202,13 @@ class _Senders:
             )
         return self._user or next(iter(self._session.users), None)
 
-    def _look_up(self, role: str, named: str) -> str:
-        found = self._known.get((role, named))
-        if found is None:
-            found = self._known[role, named] = self._id(role, named)
-        return found
-
     def _id(self, role: str, named: str) -> str:
         if is_id(named):
             return named
-        is_agent = role == "assistant"
-        return (self._resolver.agent(named) if is_agent else self._resolver.user(named)).id
+        if (role, named) not in self._known:
+            find = self._resolver.agent if role == "assistant" else self._resolver.user
+            self._known[role, named] = find(named).id
+        return self._known[role, named]
 
 
 def _resolve_sender(message: Message, session: Session, senders: _Senders, path: str) -> Message:
@@ -263,10 +265,6 @@ def require_key(what: str, given: object) -> str:
     if not key or len(key) > _MAX_KEY:
         raise UsageError(f"the {what} must have 1 to {_MAX_KEY} characters: {key[:40]!r}")
     return key
-
-
-def _union(known: Sequence[str], more: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*known, *more)))
 
 
 def _require(found: T | None, what: str, name: str) -> T:

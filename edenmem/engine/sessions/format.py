@@ -257,14 +257,19 @@ def _tool_call(call: _Call, path: str) -> ToolCall:
             args = json.loads(args)
     return ToolCall(
         tool=clean(tool),
-        args=_clean(args, f"{path}.args"),
+        args=clean_value(args, f"{path}.args"),
         status=clean(call.status) if call.status else None,
-        result=_clean(call.result, f"{path}.result"),
+        result=clean_value(call.result, f"{path}.result"),
         id=clean(call.id).strip() if call.id else "",
     )
 
 
-def _clean(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
+def clean_value(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
+    """Return tool arguments or results that every store can keep.
+
+    Raises:
+        BadLine: the value is nested too deep.
+    """
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -272,9 +277,9 @@ def _clean(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, list | dict) and not levels:
         raise BadLine(f"{path} is nested more than {MOST_LEVELS} levels deep")
     if isinstance(value, list):
-        return [_clean(item, path, levels - 1) for item in value]
+        return [clean_value(item, path, levels - 1) for item in value]
     if isinstance(value, dict):
-        return {clean(key): _clean(item, path, levels - 1) for key, item in value.items()}
+        return {clean(key): clean_value(item, path, levels - 1) for key, item in value.items()}
     return value
 
 

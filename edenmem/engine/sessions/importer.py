@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from typing import TypeVar
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,84 +39,6 @@ from edenmem.text import normalize_name
 #: The time between messages without times.
 _STEP = timedelta(seconds=1)
 _TIE = timedelta(milliseconds=1)
-
-
-def message_ids(parsed: ParsedSession, session_id: str) -> list[str]:
-    """Return the ID of each message; equal messages are distinguished by order."""
-    seen: Counter[str] = Counter()
-    ids = []
-    for message in parsed.messages:
-        said = [(call.tool, call.args, call.status, call.result) for call in message.tool_calls]
-        calls = msgspec.json.encode(said, order="deterministic").decode()
-        at = message.at.isoformat() if message.at is not None else ""
-        identity = derived_id(
-            "message", session_id, message.role, message.name or "", message.content, calls, at
-        )
-        ids.append(derived_id(identity, str(seen[identity])))
-        seen[identity] += 1
-    return ids
-
-
-def session_of(
-    parsed: ParsedSession,
-    session_id: str,
-    agents: Sequence[Agent],
-    users: Sequence[User],
-    created_at: datetime | None,
-    *,
-    stored: Session | None = None,
-    owner: str | None = None,
-) -> Session:
-    """Return the session to store if it is new.
-
-    The session is marked as imported, and its status keeps the platform's cold run away, unless
-    it is an existing session of the platform.
-    """
-    ours = stored is None or stored.imported
-    session = Session(
-        id=session_id,
-        agents=tuple(dict.fromkeys(agent.id for agent in agents)),
-        users=tuple(dict.fromkeys(user.id for user in users)),
-        owner=owner,
-        group_id=parsed.group,
-        name=None if parsed.session == session_id else parsed.session,
-        title=parsed.title,
-        platform=parsed.platform,
-        incognito=parsed.incognito,
-        created_at=parsed.created_at or created_at,
-        imported=ours,
-        status=STORED if ours else "active",
-    )
-    return msgspec.structs.replace(session, owner=owner_of(session, agents))
-
-
-def messages_of(
-    parsed: ParsedSession,
-    session_id: str,
-    ids: Sequence[str],
-    times: Sequence[datetime],
-    speakers: Mapping[str | None, str | None],
-    agents: Sequence[Agent],
-) -> list[Message]:
-    """Return the messages to store; ``speakers`` comes from `user_speakers`."""
-    return [
-        Message(
-            id=id,
-            session_id=session_id,
-            role=message.role,
-            content=message.content,
-            created_at=at,
-            sender=_sender(message, speakers, agents),
-            name=message.name,
-            tool_calls=tuple(
-                msgspec.structs.replace(
-                    call, args=literal(call.args), result=literal(call.result)
-                ).loadable(id, index)
-                for index, call in enumerate(message.tool_calls)
-            ),
-        )
-        for id, at, message in zip(ids, times, parsed.messages, strict=True)
-    ]
 
 
 def user_speakers(
@@ -175,9 +98,7 @@ def times_of(
         known.append(stored.get(id, at))
     times: list[datetime] = []
     for index, at in enumerate(known):
-        if at is None:
-            at = _between(times, known, index, parsed.created_at, now)
-        times.append(at)
+        times.append(at or _between(times, known, index, parsed.created_at, now))
     return times
 
 
@@ -202,20 +123,6 @@ def _shift(at: datetime, by: timedelta) -> datetime:
         return at + by
     except OverflowError:  # the year 1 or 9999
         return at
-
-
-def _sender(
-    message: ParsedMessage, speakers: Mapping[str | None, str | None], agents: Sequence[Agent]
-) -> str | None:
-    if message.role == "user":
-        return speakers[message.name]
-    if message.role != "assistant":
-        return None
-    if len(agents) == 1:
-        return agents[0].id
-    called = (message.name or "").casefold()
-    names = [(agent.id, {agent.username.casefold(), agent.name.casefold()}) for agent in agents]
-    return next((id for id, labels in names if called and called in labels), None)
 
 
 #: Maximum number of problems in a report; all are counted.
@@ -251,7 +158,7 @@ def import_sessions(
         NotFoundError: an agent or user is unknown, and neither option is on; or the owner is
             unknown. Nothing was written.
     """
-    job = _Import(runtime, add_missing=add_missing, owner=owner)
+    job = _Import(runtime, add_missing=add_missing, owner=owner, dry_run=dry_run)
     with ExitStack() as opened:
         if isinstance(lines, Spool):
             spool = lines
@@ -259,41 +166,60 @@ def import_sessions(
             spool = opened.enter_context(Spool())
             for number, data in read_lines(lines):
                 spool.put(number, data)
-        bad = _BadLines()
+        bad: dict[int, BadLine] = {}
         for done, (number, data) in enumerate(spool.lines()):
             progress("checking", done, spool.count)
             try:
                 job.plan(data)
             except BadLine as error:
-                bad.add(number, error)
-        job.demand_owner()
-        if not skip_bad:
-            bad.refuse(spool.unit)
+                bad[number] = error
+        if owner and job.people.user(owner) is None:
+            raise NotFoundError(
+                f"unknown user: {owner!r}; nothing was imported",
+                hint=f"use an existing user as --owner, or {_commands([], [owner])[0]}",
+            )
+        if bad and not skip_bad:
+            raise _refusal(bad, spool.unit)
         if not dry_run:
             job.people.add(runtime)
-        totals: Counter[str] = Counter()
         for done, (number, data) in enumerate(spool.lines()):
             progress("comparing" if dry_run else "storing", done, spool.count)
-            if number in bad.lines:
+            if number in bad:
                 continue
             try:
                 plan = job.plan(data)
             except BadLine as error:  # in conflict with an earlier line, which is now stored
-                bad.add(number, error)
+                bad[number] = error
                 if not skip_bad:
                     hint = "earlier lines were imported; fix the line and retry"
                     raise InputError(str(error), line=number, hint=hint) from None
             else:
-                job.carry_out(plan, totals, dry_run=dry_run)
+                job.carry_out(plan)
+    problems = [(number, str(error)) for number, error in islice(bad.items(), MAX_PROBLEMS)]
+    if more := len(bad) - len(problems):
+        problems.append((problems[-1][0], f"and {more} more bad lines"))
     return ImportReport(
-        sessions=totals["sessions"],
-        new_sessions=totals["new_sessions"],
-        messages=totals["messages"],
-        new_messages=totals["new_messages"],
+        **job.totals,
         agents_added=tuple(job.people.new_agents),
         users_added=tuple(job.people.new_users),
-        owners_kept=totals["owners_kept"],
-        problems=bad.report(),
+        problems=tuple(problems),
+    )
+
+
+def _refusal(bad: Mapping[int, BadLine], unit: str) -> InputError | NotFoundError:
+    """Return the error for bad lines; unknown names matter only without other problems."""
+    invalid = [(n, str(each)) for n, each in bad.items() if not isinstance(each, UnknownNames)]
+    if invalid:
+        hint = "nothing was imported; import the others with --skip-bad"
+        return InvalidLines(invalid, len(invalid), unit=unit, hint=hint)
+    unknown = [each for each in bad.values() if isinstance(each, UnknownNames)]
+    agents = list(dict.fromkeys(name for each in unknown for name in each.agents))
+    users = list(dict.fromkeys(name for each in unknown for name in each.users))
+    names = _listed(agents, users)
+    shown = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+    commands = "; ".join(_commands(agents, users)[:8])
+    return NotFoundError(
+        f"unknown: {shown}; nothing was imported", hint=f"{commands}; or add all with --add-missing"
     )
 
 
@@ -303,30 +229,45 @@ class UnknownNames(BadLine):
     def __init__(self, agents: list[str], users: list[str]) -> None:
         self.agents = agents
         self.users = users
-        self.commands = _commands(agents, users)
-        names = ", ".join([f"agent {a!r}" for a in agents] + [f"user {u!r}" for u in users])
-        super().__init__(f"unknown: {names}; add with {'; '.join(self.commands)}")
+        names, commands = _listed(agents, users), _commands(agents, users)
+        super().__init__(f"unknown: {', '.join(names)}; add with {'; '.join(commands)}")
 
 
-class _Plan(msgspec.Struct, frozen=True):
+def _listed(agents: list[str], users: list[str]) -> list[str]:
+    return [f"agent {name!r}" for name in agents] + [f"user {name!r}" for name in users]
+
+
+def _commands(agents: list[str], users: list[str]) -> list[str]:
+    return [f"edenmem agent add {shlex.quote(name)}" for name in agents] + [
+        f"edenmem user add {shlex.quote(name)}" for name in users
+    ]
+
+
+class _Plan(NamedTuple):
     parsed: ParsedSession
-    session_id: str
+    session: Session
     stored: Session | None
     agents: list[Agent]
-    users: list[User]
     speakers: dict[str | None, str | None]
     owner_id: str | None
 
 
 class _Import:
-    """The context of all lines: the store, the people, and the options."""
+    """The context of all lines: the store, the people, and the options.
 
-    def __init__(self, runtime: Runtime, *, add_missing: bool, owner: str | None) -> None:
+    ``totals`` are the numbers of the report.
+    """
+
+    def __init__(
+        self, runtime: Runtime, *, add_missing: bool, owner: str | None, dry_run: bool
+    ) -> None:
         self._store = runtime.store
         self._add_missing = add_missing
+        self._dry_run = dry_run
         self._now = runtime.clock()
         self.people = People(runtime.store)
         self._owner = owner
+        self.totals = Counter[str]()
 
     def plan(self, data: bytes) -> _Plan:
         """Check a line, and plan its import.
@@ -355,8 +296,26 @@ class _Import:
             users = list(self._store.host.users_by_ids(stored.users).values())
         speakers = user_speakers(parsed, users, self.people, lambda: self._names_in(stored))
         self.people.plan(parsed.agents, parsed.users)
+        # Marked as imported, with a status that keeps the platform's cold run away, unless it is a
+        # session of the platform.
+        is_ours = stored is None or stored.imported
+        session = Session(
+            id=session_id,
+            agents=tuple(dict.fromkeys(agent.id for agent in agents)),
+            users=tuple(dict.fromkeys(user.id for user in users)),
+            owner=owner_id,
+            group_id=parsed.group,
+            name=None if name == session_id else name,
+            title=parsed.title,
+            platform=parsed.platform,
+            incognito=parsed.incognito,
+            created_at=parsed.created_at,
+            imported=is_ours,
+            status=STORED if is_ours else "active",
+        )
+        session = msgspec.structs.replace(session, owner=owner_of(session, agents))
         if stored is None:
-            self._check(session_of(parsed, session_id, agents, users, None, owner=owner_id))
+            self._check(session)
         for agent in agents:
             if agent.username in self.people.new_agents:
                 self._check(agent)
@@ -372,34 +331,32 @@ class _Import:
             )
             if reason := self._store.host.refusal(record):
                 raise BadLine(f"messages[{index}]: {reason}")
-        return _Plan(parsed, session_id, stored, agents, users, speakers, owner_id)
+        return _Plan(parsed, session, stored, agents, speakers, owner_id)
 
     def _owner_id(self, parsed: ParsedSession) -> str | None:
         if self._owner and self.people.owner_id is None:
-            # `demand_owner` rejects an unknown owner later.
+            # An unknown owner is an error after all lines.
             self.people.owner_id = self.people.user_or_new(self._owner).id
-        return self._user_id(parsed.owner) if parsed.owner else self.people.owner_id
-
-    def demand_owner(self) -> None:
-        """Check that the owner exists or is added, after all lines are planned.
-
-        Raises:
-            NotFoundError: the owner is unknown.
-        """
-        if self._owner and self.people.user(self._owner) is None:
-            raise NotFoundError(
-                f"unknown user: {self._owner!r}; nothing was imported",
-                hint=f"use an existing user as --owner, or {_commands([], [self._owner])[0]}",
-            )
-
-    def _user_id(self, name: str) -> str:
-        user = self.people.user(name)
-        if user is None and self._add_missing:
-            self.people.plan((), (name,))
-            user = self.people.user(name)
+        if not parsed.owner:
+            return self.people.owner_id
+        if self._add_missing:
+            self.people.plan((), (parsed.owner,))
+        user = self.people.user(parsed.owner)
         if user is None:
-            raise UnknownNames([], [name])
+            raise UnknownNames([], [parsed.owner])
         return user.id
+
+    def _people(self, parsed: ParsedSession) -> tuple[list[Agent], list[User]]:
+        people = self.people
+        if not self._add_missing:
+            no_agents = [name for name in parsed.agents if people.agent(name) is None]
+            no_users = [name for name in parsed.users if people.user(name) is None]
+            if no_agents or no_users:
+                raise UnknownNames(no_agents, no_users)
+        return (
+            [people.agent_or_new(name) for name in parsed.agents],
+            [people.user_or_new(name) for name in parsed.users],
+        )
 
     def _check(self, record: Agent | Session) -> None:
         if reason := self._store.host.refusal(record):
@@ -407,111 +364,83 @@ class _Import:
 
     def _names_in(self, stored: Session | None) -> set[str]:
         """Return the display names in the stored messages of a session."""
-        if stored is None:
-            return set()
-        spoken = self._store.host.messages(stored.id)
+        spoken = self._store.host.messages(stored.id) if stored is not None else ()
         return {message.name for message in spoken if message.role == "user" and message.name}
 
-    def carry_out(self, plan: _Plan, totals: Counter[str], *, dry_run: bool) -> None:
+    def carry_out(self, plan: _Plan) -> None:
         """Store a line's session and messages, and count them."""
-        ids = message_ids(plan.parsed, plan.session_id)
+        parsed, session, stored = plan.parsed, plan.session, plan.stored
+        ids = _message_ids(parsed, session.id)
         existing: dict[str, datetime] = {}
-        untimed = any(message.at is None for message in plan.parsed.messages)
-        if plan.stored is not None and ids and (untimed or dry_run):
-            known = self._store.host.messages(plan.session_id, ids=ids)
+        untimed = any(message.at is None for message in parsed.messages)
+        if stored is not None and ids and (untimed or self._dry_run):
+            known = self._store.host.messages(session.id, ids=ids)
             existing = {message.id: message.created_at for message in known}
-        times = times_of(plan.parsed, ids, existing, self._now)
-        begun = min(times, default=self._now)
-        session = session_of(
-            plan.parsed,
-            plan.session_id,
-            plan.agents,
-            plan.users,
-            begun,
-            stored=plan.stored,
-            owner=plan.owner_id,
-        )
-        messages = messages_of(plan.parsed, plan.session_id, ids, times, plan.speakers, plan.agents)
-        totals["sessions"] += 1
-        wanted, stored = plan.owner_id, plan.stored
-        totals["owners_kept"] += bool(wanted and stored is not None and stored.owner != wanted)
-        totals["messages"] += len(messages)
-        if dry_run:
-            totals["new_sessions"] += plan.stored is None
-            totals["new_messages"] += len(set(ids) - existing.keys())
+        times = times_of(parsed, ids, existing, self._now)
+        begun = session.created_at or min(times, default=self._now)
+        session = msgspec.structs.replace(session, created_at=begun)
+        messages = [
+            Message(
+                id=id,
+                session_id=session.id,
+                role=message.role,
+                content=message.content,
+                created_at=at,
+                sender=_sender(message, plan.speakers, plan.agents),
+                name=message.name,
+                tool_calls=tuple(
+                    msgspec.structs.replace(
+                        call, args=literal(call.args), result=literal(call.result)
+                    ).loadable(id, index)
+                    for index, call in enumerate(message.tool_calls)
+                ),
+            )
+            for id, at, message in zip(ids, times, parsed.messages, strict=True)
+        ]
+        differs = stored is not None and stored.owner != plan.owner_id
+        counts = {
+            "sessions": 1,
+            "messages": len(messages),
+            "owners_kept": int(bool(plan.owner_id) and differs),
+        }
+        if self._dry_run:
+            counts["new_sessions"] = int(stored is None)
+            counts["new_messages"] = len(set(ids) - existing.keys())
         else:
-            totals["new_sessions"] += self._store.host.put_session(session)
+            counts["new_sessions"] = int(self._store.host.put_session(session))
             if messages:
-                totals["new_messages"] += self._store.host.add_messages(session.id, messages)
-
-    def _people(self, parsed: ParsedSession) -> tuple[list[Agent], list[User]]:
-        if self._add_missing:
-            return (
-                [self.people.agent_or_new(name) for name in parsed.agents],
-                [self.people.user_or_new(name) for name in parsed.users],
-            )
-        agents = {name: self.people.agent(name) for name in parsed.agents}
-        users = {name: self.people.user(name) for name in parsed.users}
-        no_agents = [name for name, agent in agents.items() if agent is None]
-        no_users = [name for name, user in users.items() if user is None]
-        if no_agents or no_users:
-            raise UnknownNames(no_agents, no_users)
-        return [a for a in agents.values() if a], [u for u in users.values() if u]
+                counts["new_messages"] = self._store.host.add_messages(session.id, messages)
+        self.totals.update(counts)
 
 
-class _BadLines:
-    """The bad lines of a file, with their problems and unknown names."""
-
-    def __init__(self) -> None:
-        self.lines: set[int] = set()
-        self._problems: list[tuple[int, str]] = []
-        self._bad: list[tuple[int, str]] = []
-        self._bad_count = 0
-        self._agents: dict[str, None] = {}
-        self._users: dict[str, None] = {}
-
-    def add(self, line: int, error: BadLine) -> None:
-        """Note the error of a line."""
-        self.lines.add(line)
-        self._problems.append((line, str(error)))
-        if isinstance(error, UnknownNames):
-            self._agents |= dict.fromkeys(error.agents)
-            self._users |= dict.fromkeys(error.users)
-        else:
-            self._bad_count += 1
-            self._bad.append((line, str(error)))
-        del self._problems[MAX_PROBLEMS:], self._bad[MAX_PROBLEMS:]
-
-    def report(self) -> tuple[tuple[int, str], ...]:
-        """Return the first problems, and the number of further bad lines."""
-        more = len(self.lines) - len(self._problems)
-        last = [(self._problems[-1][0], f"and {more} more bad lines")] if more else []
-        return (*self._problems, *last)
-
-    def refuse(self, unit: str) -> None:
-        """Raise an error if any line is bad."""
-        if self._bad:
-            raise InvalidLines(
-                self._bad,
-                self._bad_count,
-                unit=unit,
-                hint="nothing was imported; import the others with --skip-bad",
-            )
-        if self._agents or self._users:
-            agents, users = list(self._agents), list(self._users)
-            names = [f"agent {name!r}" for name in agents] + [f"user {name!r}" for name in users]
-            shown = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
-            commands = "; ".join(_commands(agents, users)[:8])
-            raise NotFoundError(
-                f"unknown: {shown}; nothing was imported",
-                hint=f"{commands}; or add all with --add-missing",
-            )
+def _message_ids(parsed: ParsedSession, session_id: str) -> list[str]:
+    """Return the ID of each message; equal messages are distinguished by order."""
+    seen: Counter[str] = Counter()
+    ids = []
+    for message in parsed.messages:
+        said = [(call.tool, call.args, call.status, call.result) for call in message.tool_calls]
+        calls = msgspec.json.encode(said, order="deterministic").decode()
+        at = message.at.isoformat() if message.at is not None else ""
+        identity = derived_id(
+            "message", session_id, message.role, message.name or "", message.content, calls, at
+        )
+        ids.append(derived_id(identity, str(seen[identity])))
+        seen[identity] += 1
+    return ids
 
 
-def _commands(agents: list[str], users: list[str]) -> list[str]:
-    return [f"edenmem agent add {shlex.quote(name)}" for name in agents] + [
-        f"edenmem user add {shlex.quote(name)}" for name in users
-    ]
+def _sender(
+    message: ParsedMessage, speakers: Mapping[str | None, str | None], agents: Sequence[Agent]
+) -> str | None:
+    if message.role == "user":
+        return speakers[message.name]
+    if message.role != "assistant":
+        return None
+    if len(agents) == 1:
+        return agents[0].id
+    called = (message.name or "").casefold()
+    names = [(agent.id, {agent.username.casefold(), agent.name.casefold()}) for agent in agents]
+    return next((id for id, labels in names if called and called in labels), None)
 
 
 Account = TypeVar("Account", Agent, User)
@@ -573,12 +502,11 @@ class People:
         Raises:
             ConflictError: an ID belongs to a deleted account.
         """
-        for agent in self.new_agents.values():
-            if not add_account(runtime, agent):
-                raise ConflictError(f"agent was deleted and cannot be added: {agent.username!r}")
-        for user in self.new_users.values():
-            if not add_account(runtime, user):
-                raise ConflictError(f"user was deleted and cannot be added: {user.username!r}")
+        accounts: list[Agent | User] = [*self.new_agents.values(), *self.new_users.values()]
+        for account in accounts:
+            if not add_account(runtime, account):
+                kind = "agent" if isinstance(account, Agent) else "user"
+                raise ConflictError(f"{kind} was deleted and cannot be added: {account.username!r}")
 
     def _look_up(
         self, kind: ReferenceKind, name: str, load: Callable[[str], Account | None]
