@@ -123,11 +123,12 @@ def _examine(
             select_checks(names),
             agent_id=agent_id,
             full=full,
+            online=online,
             files=run.loaded.files,
             progress=progress.say,
         ) as visit,
     ):
-        report = visit.examine(online=online)
+        report = visit.examine()
         plan = visit.plan(report)
         progress.pause()
         if fix and plan.repairs:

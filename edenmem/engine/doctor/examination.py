@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from edenmem.engine.doctor import memory, surroundings
-from edenmem.engine.doctor.context import DoctorContext
+from edenmem.engine.doctor.context import DoctorContext, describe_error
 from edenmem.engine.doctor.memory import foreign_vectors
 from edenmem.engine.doctor.report import (
     CATALOG,
     LEFT_OUT,
     Advice,
+    Check,
     CheckFinding,
     CheckResult,
     DoctorReport,
@@ -19,7 +20,7 @@ from edenmem.engine.doctor.report import (
     State,
     worse,
 )
-from edenmem.errors import EdenmemError, StoreUnreachable
+from edenmem.errors import StoreUnreachable
 from edenmem.models.backup import RecordKind
 from edenmem.models.integrity import Finding
 
@@ -76,6 +77,7 @@ EXAMINATIONS = (
         surroundings.local_model,
         needs_store=False,
     ),
+    Examination("models", frozenset({"providers"}), surroundings.models, needs_store=False),
     Examination("scopes", frozenset({"owners", "buffers", "accounts"}), memory.examine_scopes),
     Examination(
         "facts",
@@ -114,18 +116,11 @@ EXAMINATIONS = (
 )
 
 
-def describe_error(error: Exception) -> str:
-    """Return an error as text, with its hint."""
-    if not isinstance(error, EdenmemError):
-        return f"{type(error).__name__}: {error}"
-    return f"{error.message}; {error.hint}" if error.hint else error.message
-
-
 class _Chart:
     """The findings of one check so far."""
 
-    def __init__(self, name: str) -> None:
-        self.check = check = CATALOG[name]
+    def __init__(self, check: Check) -> None:
+        self.check = check
         self._usual = Advice(check.meaning, check.remedy, check.fixable)
         self.state = State.OK
         self.count = 0
@@ -158,6 +153,7 @@ class _Chart:
         check = self.check
         ill = self.state not in (State.OK, State.UNTESTED, State.SKIPPED)
         advice = self.advice or [self._usual]
+        remedy = self.remedy or "; ".join(dict.fromkeys(one.remedy for one in advice))
         return CheckResult(
             name=check.name,
             group=check.group,
@@ -166,107 +162,82 @@ class _Chart:
             count=self.count,
             remark=self.remark,
             meaning=" ".join(dict.fromkeys(one.meaning for one in advice)) if ill else "",
-            remedy=(self.remedy or "; ".join(dict.fromkeys(one.remedy for one in advice)))
-            if ill
-            else "",
+            remedy=remedy if ill else "",
             fixable=self.count > 0 and any(one.fixable for one in advice),
             examples=tuple(self.examples),
         )
 
 
-class Doctor:
-    """Examine a store without changing it."""
+def examine(context: DoctorContext, checks: frozenset[str]) -> DoctorReport:
+    """Run the selected checks, and the one that blocks them, if any. Writes nothing.
 
-    def __init__(
-        self, context: DoctorContext, checks: frozenset[str], *, online: bool = False
-    ) -> None:
-        self._context = context
-        self._checks = checks
-        self._online = online
-        self._reachable = False
+    A check that fails is a problem and does not stop others.
+    """
+    charts = {name: _Chart(check) for name, check in CATALOG.items()}
+    blocking, obstacle = _find_obstacle(context, charts)
+    info = context.info
+    wanted = {name for name in charts if name in checks or name == blocking}
+    if obstacle:
+        for name in {"connection", "schema"} - {blocking}:
+            if name == "schema" or info is None:
+                charts[name].end(State.SKIPPED, obstacle)
+    skipped = {name for name in wanted if charts[name].check.full and not context.is_full}
+    for name in skipped:
+        charts[name].end(State.SKIPPED, LEFT_OUT)
+    for examination in EXAMINATIONS:
+        names = examination.checks & (wanted - skipped)
+        if not names or (examination.full and not context.is_full):
+            continue
+        if obstacle and examination.needs_store:
+            for name in names:
+                charts[name].end(State.SKIPPED, obstacle)
+        else:
+            context.progress(examination.title, 0)
+            _look(context, examination.look, {name: charts[name] for name in names})
+    if context.is_mongodb and checks == CATALOG.keys():
+        wanted -= {name for name in _OF_FILES if charts[name].state is State.OK}
+    return DoctorReport(
+        location="" if info is None else info.location,
+        checks=tuple(chart.result() for name, chart in charts.items() if name in wanted),
+        reachable=info is not None or blocking == "schema",  # an outdated schema was read
+    )
 
-    def examine(self) -> DoctorReport:
-        """Run all selected checks. A check that fails is a problem and does not stop others."""
-        charts = {name: _Chart(name) for name in CATALOG if name in self._checks}
-        obstacle = self._begin(charts)  # may add the check that blocks the others
-        charts = {name: charts[name] for name in CATALOG if name in charts}
-        is_full = self._context.is_full
-        looked = [chart for chart in charts.values() if is_full or not chart.check.full]
+
+def _find_obstacle(context: DoctorContext, charts: dict[str, _Chart]) -> tuple[str, str]:
+    """Check connection and schema; return which of them blocks the other checks, and why."""
+    connection, schema = ({name: charts[name]} for name in ("connection", "schema"))
+    error = _look(context, surroundings.connection, connection)
+    if isinstance(error, StoreUnreachable):  # every further query would time out too
+        return "connection", _NO_ANSWER
+    if charts["connection"].count:
+        return "connection", _NO_DATABASE
+    _look(context, surroundings.schema, schema)
+    if charts["schema"].count:
+        return "schema", _OUTDATED
+    return ("connection", _NO_ANSWER) if context.info is None else ("", "")
+
+
+def _look(context: DoctorContext, look: Look, charts: dict[str, _Chart]) -> Exception | None:
+    """Run one examination, note its findings, and return its error, if any."""
+    try:
+        for seen in look(context):
+            if seen.check in charts:
+                charts[seen.check].note(seen)
+    except Exception as error:  # noqa: BLE001 - damage can raise anything; reported per check
         for chart in charts.values():
-            if chart not in looked:
-                chart.end(State.SKIPPED, LEFT_OUT)
-        for examination in EXAMINATIONS:
-            wanted = [chart for chart in looked if chart.check.name in examination.checks]
-            if not wanted or (examination.full and not is_full):
-                continue
-            if obstacle and examination.needs_store:
-                for chart in wanted:
-                    chart.end(State.SKIPPED, obstacle)
-                continue
-            self._context.progress(examination.title, 0)
-            self._look(examination.look, {chart.check.name: chart for chart in wanted})
-        if "providers" in charts:
-            for seen in self._context.providers.look(online=self._online):
-                charts["providers"].note(seen)
-        info = self._context.info
-        if info is not None and info.kind == "mongodb" and self._checks == CATALOG.keys():
-            charts = {
-                name: chart
-                for name, chart in charts.items()
-                if name not in _OF_FILES or chart.state is not State.OK
-            }
-        return DoctorReport(
-            location="" if info is None else info.location,
-            checks=tuple(chart.result() for chart in charts.values()),
-            reachable=self._reachable,
-        )
+            chart.end(State.PROBLEM, f"check failed: {describe_error(error)}")
+        return error
+    return None
 
-    def _begin(self, charts: dict[str, _Chart]) -> str:
-        """Check the connection and schema; return the obstacle to other checks, or ""."""
-        first = {name: charts.get(name) or _Chart(name) for name in ("connection", "schema")}
-        error = self._look(surroundings.connection, {"connection": first["connection"]})
-        self._reachable = self._context.info is not None
-        if isinstance(error, StoreUnreachable):  # every further query would time out too
-            charts["connection"] = first["connection"]
-            first["schema"].end(State.SKIPPED, _NO_ANSWER)
-            return _NO_ANSWER
-        if first["connection"].count:
-            charts["connection"] = first["connection"]
-            first["schema"].end(State.SKIPPED, _NO_DATABASE)
-            return _NO_DATABASE
-        self._look(surroundings.schema, {"schema": first["schema"]})
-        if first["schema"].count:
-            self._reachable = True  # an outdated schema was read
-            charts["schema"] = first["schema"]
-            if self._context.info is None:
-                first["connection"].end(State.SKIPPED, _OUTDATED)
-            return _OUTDATED
-        if not self._reachable:
-            charts["connection"] = first["connection"]
-            first["schema"].end(State.SKIPPED, _NO_ANSWER)
-            return _NO_ANSWER
-        return ""
 
-    def _look(self, look: Look, charts: dict[str, _Chart]) -> Exception | None:
-        """Run one examination, note its findings, and return its error, if any."""
-        try:
-            for seen in look(self._context):
-                if seen.check in charts:
-                    charts[seen.check].note(seen)
-        except Exception as error:  # noqa: BLE001 - damage can raise anything; reported per check
-            for chart in charts.values():
-                chart.end(State.PROBLEM, f"check failed: {describe_error(error)}")
-            return error
-        return None
+def find(context: DoctorContext, check: str) -> Iterator[Finding]:
+    """Yield all findings of one check.
 
-    def findings(self, check: str) -> Iterator[Finding]:
-        """Yield all findings of one check.
-
-        Raises:
-            StoreError: the check failed.
-        """
-        for examination in EXAMINATIONS:
-            if check in examination.checks:
-                for seen in examination.look(self._context):
-                    if isinstance(seen, CheckFinding) and seen.check == check:
-                        yield seen.finding
+    Raises:
+        StoreError: the check failed.
+    """
+    for examination in EXAMINATIONS:
+        if check in examination.checks:
+            for seen in examination.look(context):
+                if isinstance(seen, CheckFinding) and seen.check == check:
+                    yield seen.finding

@@ -7,19 +7,19 @@ import hashlib
 import heapq
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from edenmem.embed.protocol import Embedder
-from edenmem.engine.doctor.context import BATCH, CLOCK_SKEW, DoctorContext, note
+from edenmem.engine.doctor.context import BATCH, CLOCK_SKEW, DoctorContext, found, note
 from edenmem.engine.doctor.report import CATALOG, Advice, CheckFinding, State
 from edenmem.engine.factory import embedder_kind
 from edenmem.engine.scopes.overview import is_undone, word_limit_of
 from edenmem.engine.scopes.references import other_scopes
-from edenmem.models.backup import Document, RecordKind, Selection, StoredVersion
+from edenmem.models.backup import Document, RecordKind, StoredVersion
 from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Formation, FormationStatus
-from edenmem.models.integrity import Finding, PresenceKind
+from edenmem.models.integrity import PresenceKind
 from edenmem.models.memory import (
     Consolidation,
     Fact,
@@ -35,7 +35,7 @@ from edenmem.text import iso, many, word_count
 
 
 def _texts(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[CheckFinding]:
-    policies = context.cache.policies({text.home for text in batch})
+    policies = context.store.memory.policies([text.home for text in batch])
     failed = context.store.memory.failed_drafts([text.home for text in batch])
     for text in batch:
         drafts = failed.get(text.home)
@@ -44,7 +44,7 @@ def _texts(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[C
             if drafts.reviews:
                 detail = "a newer reflection contradicts a sentence that a person fixed"
             yield note("drafts", text, detail)
-        yield from _content(context, text, policies[text.home])
+        yield from _content(context, text, policies.get(text.home))
 
 
 #: Advice on a text with a limit of its own, which differs from that of its scope's policy.
@@ -82,7 +82,7 @@ def _buffers(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator
     # Read after the flags, so that reflections added in between are in both.
     texts = context.store.memory.consolidations(tuple(flagged))
     listed = {each for text in batch for each in text.unabsorbed_ids}
-    gone = context.cache.missing("reflection", listed)
+    gone = context.missing("reflection", listed)
     for text in batch:
         pending = flagged[text.home]
         yield from _find_misplaced(context, text, pending, gone)
@@ -142,42 +142,37 @@ def find_unfinished(context: DoctorContext) -> Iterator[CheckFinding]:
     for formation in context.store.formations.list_formations(
         agent_id=context.agent_id, statuses=statuses
     ):
-        expired = formation.lease_until is None or formation.lease_until <= context.now
-        match formation.status:
-            case FormationStatus.CLAIMED if expired:
-                until = formation.lease_until
-                lease = f"until {until:%Y-%m-%d %H:%M}" if until else "without a lease"
-                yield _about("claims", formation, f", claimed {lease}")
-            case FormationStatus.RECORDED if expired:
-                yield _about("recorded", formation, ", recorded but not applied")
-            case FormationStatus.FAILED:
-                yield _about("failed", formation, f": {formation.error or 'unknown error'}")
-
-
-def _about(check: str, formation: Formation, state: str) -> CheckFinding:
-    messages = many(len(formation.message_ids), "message")
-    finding = Finding(
-        target_type="formation",
-        target_id=formation.id,
-        detail=f"{messages} of session {formation.session_id}{state}",
-        agent_id=formation.agent_id,
-        related=(formation.session_id,),
-    )
-    return CheckFinding(check, finding)
+        until = formation.lease_until
+        if formation.status is FormationStatus.FAILED:
+            check, state = "failed", f": {formation.error or 'unknown error'}"
+        elif until is not None and until > context.now:
+            continue
+        elif formation.status is FormationStatus.RECORDED:
+            check, state = "recorded", ", recorded but not applied"
+        else:
+            lease = f"until {until:%Y-%m-%d %H:%M}" if until else "without a lease"
+            check, state = "claims", f", claimed {lease}"
+        yield found(
+            check,
+            "formation",
+            formation.id,
+            f"{many(len(formation.message_ids), 'message')} of session"
+            f" {formation.session_id}{state}",
+            agent_id=formation.agent_id,
+            related=(formation.session_id,),
+        )
 
 
 def find_returned(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield forgotten memory that the platform has written again, without its text."""
     for returned in context.sweep.find():
-        yield CheckFinding(
+        yield found(
             "forgotten",
-            Finding(
-                target_type=returned.target_type,
-                target_id=returned.target_id,
-                detail=returned.why or "written again after it was forgotten",
-                scope=returned.scope,
-                related=(returned.why,) if returned.why else (),
-            ),
+            returned.target_type,
+            returned.target_id,
+            returned.why or "written again after it was forgotten",
+            scope=returned.scope,
+            related=filter(None, [returned.why]),
         )
 
 
@@ -197,38 +192,29 @@ _MOVED = Advice(
 
 def _unreadable(documents: Sequence[Document], can_move: bool) -> Iterator[CheckFinding]:
     """Yield documents that cannot be decoded or that queries do not find."""
-    for document in documents:
-        if document.fault:
-            finding = _about_document(document, document.fault)
-            yield CheckFinding("readable", finding, advice=_MOVED if can_move else None)
-        elif document.oddities:
-            detail = "; ".join(document.oddities)
-            yield CheckFinding("stored-form", _about_document(document, detail))
-
-
-def _about_document(document: Document, detail: str) -> Finding:
-    return Finding(
-        target_type=document.kind.value,
-        target_id=document.id,
-        detail=detail,
-        agent_id=document.agent_id,
-    )
+    for each in documents:
+        what, agent_id = each.kind.value, each.agent_id
+        if each.fault:
+            advice = _MOVED if can_move else None
+            yield found("readable", what, each.id, each.fault, advice=advice, agent_id=agent_id)
+        elif each.oddities:
+            yield found("stored-form", what, each.id, "; ".join(each.oddities), agent_id=agent_id)
 
 
 # -- owners ------------------------------------------------------------------------------------
 
 
-_OWNERS: dict[ScopeKind, PresenceKind] = {
-    ScopeKind.USER: "person",
-    ScopeKind.SESSION: "session",
-    ScopeKind.GROUP: "group",
+#: Kind of scope → kind of its owner, and the noun.
+_OWNERS: Mapping[ScopeKind, tuple[PresenceKind, str]] = {
+    ScopeKind.USER: ("person", "user"),
+    ScopeKind.SESSION: ("session", "session"),
+    ScopeKind.GROUP: ("group", "group"),
 }
-_NAMES = {"person": "user", "session": "session", "group": "group"}
 
 
 def examine_scopes(context: DoctorContext) -> Iterator[CheckFinding]:
     """Check the owner and the buffer of each scope, and accounts linked to others."""
-    for batch in batched(context.cache.scopes, BATCH):
+    for batch in batched(context.scopes, BATCH):
         yield from _ownerless(context, batch)
         yield from _without_buffer(context, batch)
         yield from _linked_accounts(context, batch)
@@ -236,24 +222,19 @@ def examine_scopes(context: DoctorContext) -> Iterator[CheckFinding]:
 
 def _ownerless(context: DoctorContext, batch: Sequence[ScopeSummary]) -> Iterator[CheckFinding]:
     """Yield the scopes of missing agents, users, sessions, groups or shards."""
-    cache = context.cache
     scopes = [summary.scope for summary in batch if not is_undone(summary)]
-    gone = cache.missing("agent", {scope.agent_id for scope in scopes})
-    for scope in scopes:
-        if scope.agent_id in gone:
-            yield _without_owner(scope, "agent", scope.agent_id)
-    for kind, presence in _OWNERS.items():
-        of_kind = [scope for scope in scopes if scope.kind is kind]
-        missing = cache.missing(presence, {scope.owner for scope in of_kind})
-        yield from (
-            _without_owner(scope, _NAMES[presence], scope.owner)
-            for scope in of_kind
-            if scope.owner in missing
-        )
-    shards = [scope for scope in scopes if scope.kind is ScopeKind.SHARD]
-    policies = cache.policies(shards)
+    gone = context.missing("agent", (scope.agent_id for scope in scopes))
     yield from (
-        _without_owner(scope, "shard", scope.owner) for scope in shards if policies[scope] is None
+        _without_owner(each, "agent", each.agent_id) for each in scopes if each.agent_id in gone
+    )
+    for kind, (presence, noun) in _OWNERS.items():
+        owners = {scope: scope.owner for scope in scopes if scope.kind is kind}
+        gone = context.missing(presence, owners.values())
+        yield from (_without_owner(each, noun, id) for each, id in owners.items() if id in gone)
+    shards = [scope for scope in scopes if scope.kind is ScopeKind.SHARD]
+    policies = context.store.memory.policies(shards)
+    yield from (
+        _without_owner(scope, "shard", scope.owner) for scope in shards if scope not in policies
     )
 
 
@@ -267,18 +248,11 @@ def _without_owner(scope: Scope, missing: str, id: str) -> CheckFinding:
         "group": f"edenmem forget --group {owner} --agent {agent}",
         "shard": f"edenmem scope policy --agent {agent} --shard {owner} --memory-instructions TEXT",
     }
-    finding = Finding(
-        target_type="scope",
-        target_id=scope.key,
-        detail=f"{missing} {id} does not exist",
-        agent_id=agent,
-        scope=scope,
-    )
     # A group exists while a session names it, and sessions may be deleted.
     state = State.NOTE if missing == "group" else None
-    return CheckFinding(
-        "owners", finding, state, Advice(CATALOG["owners"].meaning, remedies[missing])
-    )
+    advice = Advice(CATALOG["owners"].meaning, remedies[missing])
+    detail = f"{missing} {id} does not exist"
+    return found("owners", "scope", scope.key, detail, state, advice, scope=scope)
 
 
 def _without_buffer(
@@ -299,7 +273,7 @@ def _linked_accounts(
     """Yield memory of linked accounts, and of unknown accounts that others are linked to."""
     scopes = [summary.scope for summary in batch if summary.scope.kind is ScopeKind.USER]
     accounts = context.store.host.users_by_ids([scope.owner for scope in scopes])
-    persons = context.cache.missing("person", {scope.owner for scope in scopes})
+    persons = context.missing("person", (scope.owner for scope in scopes))
     for scope in scopes:
         account = accounts.get(scope.owner)
         if account is not None and account.person_id != account.id:
@@ -308,27 +282,19 @@ def _linked_accounts(
             detail = "unknown account; read as memory of the accounts linked to it"
         else:
             continue
-        finding = Finding(
-            target_type="account",
-            target_id=scope.owner,
-            detail=detail,
-            agent_id=scope.agent_id,
-            scope=scope,
-        )
-        yield CheckFinding("accounts", finding)
+        yield found("accounts", "account", scope.owner, detail, scope=scope)
 
 
 # -- sources -----------------------------------------------------------------------------------
 
 
 def _sources(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[CheckFinding]:
-    sessions = context.cache.people(_source_sessions(items))
-    messages = context.cache.missing(
-        "message", {each for item in items for each in item.source_message_ids}
-    )
+    sessions = context.people(_source_sessions(items))
+    gone = context.missing("message", (each for item in items for each in item.source_message_ids))
     for item in items:
-        lost = [each for each in item.source_message_ids if each in messages]
-        if item.session_id in sessions and sessions[item.session_id] is None:
+        lost = [each for each in item.source_message_ids if each in gone]
+        is_elsewhere = item.scope is not ScopeKind.SESSION
+        if is_elsewhere and item.session_id and sessions[item.session_id] is None:
             yield note("sources", item, f"session {item.session_id} is missing")
         elif lost:
             detail = f"{len(lost)} of {len(item.source_message_ids)} source messages are missing"
@@ -344,8 +310,8 @@ def _source_sessions(items: Sequence[_Memory]) -> set[str]:
 def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[CheckFinding]:
     """Yield memory that may mix up the people of a group chat (known failure 8)."""
     of_users = [item for item in items if item.scope is ScopeKind.USER]
-    people = context.cache.people(_source_sessions(of_users))
-    owners = context.cache.persons({item.home.owner for item in of_users})
+    people = context.people(_source_sessions(of_users))
+    owners = context.persons({item.home.owner for item in of_users})
     for item in of_users:
         owner = owners[item.home.owner]
         others = (people.get(item.session_id or "") or frozenset()) - {owner}
@@ -371,13 +337,13 @@ def _who_said(context: DoctorContext, session_id: str, item: _Memory) -> set[str
     """Return the users who wrote the source messages of a memory."""
     messages = context.store.host.messages(session_id, ids=item.source_message_ids)
     senders = {m.sender for m in messages if m.role == "user" and not m.trigger and m.sender}
-    return set(context.cache.persons(senders).values())
+    return set(context.persons(senders).values())
 
 
 def _links(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[CheckFinding]:
-    cache = context.cache
-    texts = cache.missing("consolidation", {i.consolidated_into for i in items} - {None})  # type: ignore[arg-type]
-    origins = cache.missing("reflection", {each for i in items for each in i.propagated_from})
+    into = (each.consolidated_into for each in items if each.consolidated_into)
+    texts = context.missing("consolidation", into)
+    origins = context.missing("reflection", (id for each in items for id in each.propagated_from))
     for item in items:
         if item.consolidated_into in texts:
             yield note("links", item, f"text {item.consolidated_into} is missing")
@@ -408,10 +374,9 @@ def _facts(context: DoctorContext, batch: Sequence[Fact]) -> Iterator[CheckFindi
 
 def find_expired(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield facts that have expired."""
-    agents = None if context.agent_id is None else (context.agent_id,)
-    for fact in context.store.memory.expired_facts(
-        context.now, agent_ids=agents, limit=_MOST_EXPIRED
-    ):
+    agents = context.agent_ids or None
+    memory = context.store.memory
+    for fact in memory.expired_facts(context.now, agent_ids=agents, limit=_MOST_EXPIRED):
         yield note("expired", fact, f"expired at {iso(fact.expires_at or context.now)}")
 
 
@@ -437,11 +402,11 @@ def twins_of_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
     named: set[str] = set()
     of_users = (
         summary.scope
-        for summary in context.cache.scopes
+        for summary in context.scopes
         if summary.facts and summary.scope.kind is ScopeKind.USER
     )
     for batch in batched(of_users, BATCH):
-        persons = context.cache.persons({scope.owner for scope in batch})
+        persons = context.persons({scope.owner for scope in batch})
         for scope in batch:
             if persons[scope.owner] != scope.owner:
                 for old, young in _twins_of(context.store, scope):
@@ -508,13 +473,12 @@ def examine(*kinds: RecordKind) -> Callable[[DoctorContext], Iterator[CheckFindi
     """Return the examination of all documents of some kinds."""
 
     def look(context: DoctorContext) -> Iterator[CheckFinding]:
-        is_mongodb = context.info is not None and context.info.kind == "mongodb"
         for kind in kinds:
             how, count = _KINDS[kind], 0
             for documents in batched(context.documents(kind), BATCH):
                 count += len(documents)
                 context.progress(how.subject, count)
-                yield from _unreadable(documents, is_mongodb and kind in _MOVABLE)
+                yield from _unreadable(documents, context.is_mongodb and kind in _MOVABLE)
                 records = (each.record for each in documents)
                 batch: list[Any] = [each for each in records if isinstance(each, how.decoded)]
                 for check in how.checks:
@@ -540,15 +504,11 @@ def foreign_vectors(context: DoctorContext) -> Iterator[CheckFinding]:
     embedder = context.providers.embedder
     if embedder is None or embedder_kind(context.settings.embedding) != "local":
         return  # another model would cost calls
-    selection = Selection(agent_ids=() if context.agent_id is None else (context.agent_id,))
-    walk = context.store.walk.documents((RecordKind.FACT,), selection, with_vectors=True)
+    walk = context.documents(RecordKind.FACT, with_vectors=True)
     facts = (each.record for each in walk if isinstance(each.record, Fact))
     for fact in find_misfits(facts, embedder):
         detail = f"{embedder.model} produces another vector for the text"
-        yield CheckFinding(
-            "vector-damage",
-            Finding(target_type="fact", target_id=fact.id, agent_id=fact.agent_id, detail=detail),
-        )
+        yield found("vector-damage", "fact", fact.id, detail, agent_id=fact.agent_id)
 
 
 def find_misfits(facts: Iterable[Fact], embedder: Embedder) -> Iterator[Fact]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from edenmem.engine.doctor import surroundings
-from edenmem.engine.doctor.context import DoctorContext, Providers
-from edenmem.engine.doctor.examination import Doctor, describe_error
+from edenmem.engine.doctor.context import DoctorContext, describe_error, open_providers
+from edenmem.engine.doctor.examination import examine, find
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
 from edenmem.engine.edits.checks import expire
 from edenmem.engine.edits.user_merging import join_facts
@@ -119,19 +120,19 @@ class DoctorSession:
             ),
         }
 
-    def examine(self, *, online: bool = False) -> DoctorReport:
-        """Run the checks; ``online`` also tests the models."""
-        return Doctor(self._context, self._checks, online=online).examine()
+    def examine(self) -> DoctorReport:
+        """Run the checks."""
+        return examine(self._context, self._checks)
 
     def examine_again(self, report: DoctorReport, fixed: FixReport) -> DoctorReport:
         """Return the report with fresh results of the repaired checks."""
-        self._context.reset_cache()
+        self._context = replace(self._context)  # without what it has read
         done = frozenset(repair.check for repair in fixed.repairs)
         # These repairs can remove vectors.
         if "file" in done:  # damage stopped the others
             done = self._checks
         done |= {"vectors"} & self._checks if done & {"hashes", "vector-damage"} else frozenset()
-        after = {c.name: c for c in Doctor(self._context, done).examine().checks} if done else {}
+        after = {c.name: c for c in examine(self._context, done).checks} if done else {}
         checks = tuple(after.get(check.name, check) for check in report.checks)
         return DoctorReport(location=report.location, checks=checks, reachable=report.reachable)
 
@@ -159,16 +160,15 @@ class DoctorSession:
 
     def repair(self, plan: FixReport) -> FixReport:
         """Execute a plan on the current findings; a failed repair does not stop the others."""
-        doctor = Doctor(self._context, frozenset())
-        done = tuple(self._repair(doctor, repair) for repair in plan.repairs)
+        done = tuple(map(self._repair, plan.repairs))
         return FixReport(run_id=self._run_id, dry_run=False, repairs=done)
 
-    def _repair(self, doctor: Doctor, repair: Repair) -> Repair:
+    def _repair(self, repair: Repair) -> Repair:
         self._context.progress(f"repairing {repair.check}", 0)
         _, repair_batch = self._actions[repair.check]
         repaired, refused = 0, list[str]()
         try:
-            for batch in batched(doctor.findings(repair.check), _BATCH):
+            for batch in batched(find(self._context, repair.check), _BATCH):
                 outcome = repair_batch(batch)
                 repaired += outcome.repaired
                 refused += outcome.refused
@@ -393,6 +393,7 @@ def open_session(
     *,
     agent_id: str | None = None,
     full: bool = True,
+    online: bool = False,
     files: Sequence[Path] = (),
     progress: Callable[[str, int], None] = lambda what, count: None,
 ) -> Iterator[DoctorSession]:
@@ -403,13 +404,14 @@ def open_session(
         checks: Names of checks.
         agent_id: Check only this agent's memory.
         full: Also run the checks that read all memory.
+        online: Also call the models.
         files: The configuration files.
         progress: Called with the current subject and the number of examined items.
     """
     settings = runtime.settings
     with suppress(StoreError, ConfigError, ProviderError):  # the checks report it
         settings = settle(settings, runtime.store)
-    with Providers(settings) as providers:
+    with open_providers(settings) as providers:
         context = DoctorContext(
             store=runtime.store,
             settings=settings,
@@ -419,6 +421,7 @@ def open_session(
             agent_id=agent_id,
             files=tuple(files),
             is_full=full,
+            is_online=online,
             progress=progress,
         )
         yield DoctorSession(runtime, context, checks)

@@ -6,11 +6,13 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from edenmem.engine.doctor.context import DoctorContext
+from edenmem.engine.doctor.context import DoctorContext, describe_error, found
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.embeddings.status import (
     BACKFILL,
@@ -25,10 +27,11 @@ from edenmem.engine.exchange.exporter import (
     list_backups,
     verify_backup,
 )
-from edenmem.engine.factory import check_local_model
+from edenmem.engine.factory import LLM_HINT, check_local_model, embedder_hint
 from edenmem.engine.formation.sharing import former_in_force
-from edenmem.errors import ConfigError, ProviderError, StoreDamaged, StoreError
-from edenmem.models.formation import Reading
+from edenmem.engine.runtime.llm_session import ping
+from edenmem.errors import ConfigError, EdenmemError, ProviderError, StoreDamaged, StoreError
+from edenmem.llm import NO_LLM
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
 from edenmem.models.migration import RunState, tell_state
@@ -60,9 +63,9 @@ def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     milliseconds = (time.perf_counter() - begun) * 1000
     if info.write_obstacle:
         detail = f"{info.write_obstacle}; 'A replica set' in edenmem/docs/mongodb.md has the steps"
-        yield CheckFinding("connection", _finding(info.location, detail))
+        yield found("connection", "place", info.location, detail)
     if not info.initialized and not any(info.counts.values()):
-        yield CheckFinding("connection", _finding(info.location, "no edenmem database yet"))
+        yield found("connection", "place", info.location, "no edenmem database yet")
         return
     server = f" ({info.server_version})" if info.server_version else ""
     yield Remark("connection", f"{info.location}{server} responds in {milliseconds:.0f} ms")
@@ -73,8 +76,7 @@ def schema(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     steps = context.store.migrations.schema()
     for step in steps:
         if step.applied_at is None:
-            finding = Finding(target_type="migration", target_id=step.name, detail="pending")
-            yield CheckFinding("schema", finding)
+            yield found("schema", "migration", step.name, "pending")
     if steps and steps[-1].applied_at is not None:
         yield Remark("schema", f"version {int(steps[-1].name.partition('_')[0])}")
 
@@ -90,8 +92,7 @@ def migrations(context: DoctorContext) -> Iterator[CheckFinding]:
         elif state is RunState.PARTLY and run.finished_at is None:
             detail = f"its rollback was interrupted: edenmem migrate rollback {run.id}"
         if detail:
-            finding = Finding(target_type="migration", target_id=run.id, detail=detail)
-            yield CheckFinding("migrations", finding)
+            yield found("migrations", "migration", run.id, detail)
 
 
 def permissions(context: DoctorContext) -> Iterator[CheckFinding]:
@@ -106,7 +107,7 @@ def permissions(context: DoctorContext) -> Iterator[CheckFinding]:
         mode = stat.S_IMODE(file.stat().st_mode)
         if mode & 0o077:
             detail = f"mode is {mode:03o}, expected 600"
-            yield CheckFinding("permissions", _finding(str(file), detail))
+            yield found("permissions", "place", str(file), detail)
 
 
 def _has_secret(path: Path) -> bool:
@@ -118,7 +119,7 @@ def _has_secret(path: Path) -> bool:
 
 def database(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """Report damage found by the database's own check."""
-    if context.info is not None and context.info.kind == "mongodb":
+    if context.is_mongodb:
         yield Remark("file", "not checked: MongoDB manages its own files")
     for finding in context.store.database.file_faults():
         yield CheckFinding("file", finding)
@@ -135,25 +136,25 @@ def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         backup_series(context.store, ExportRequest(vectors=vectors)) for vectors in (True, False)
     ]
     try:
-        found = list_backups(folder, *series, until=context.now)
+        known = list_backups(folder, *series, until=context.now)
     except OSError as error:
-        yield CheckFinding("backups", _finding(str(folder), f"unreadable: {error.strerror}"))
+        yield found("backups", "place", str(folder), f"unreadable: {error.strerror}")
         return
-    if not found:
-        yield CheckFinding("backups", _finding(str(folder), "has no backup of this store"))
+    if not known:
+        yield found("backups", "place", str(folder), "has no backup of this store")
         return
-    newest = found[0]
+    newest = known[0]
     hours = (context.now - newest.made_at) / timedelta(hours=1)
     age = f"{hours:.0f} hours" if hours < _HOURS_OF_DAYS else f"{hours / 24:.0f} days"
     if hours > wanted.max_age_hours:
         detail = f"is {age} old; the limit is {wanted.max_age_hours} hours"
-        yield CheckFinding("backups", _finding(str(newest.path), detail))
+        yield found("backups", "place", str(newest.path), detail)
     context.progress("the newest backup", 0)
     damage = verify_backup(newest.path)
     if damage:
-        finding = _finding(str(newest.path), f"is damaged: {damage}")
-        yield CheckFinding("backups", finding, State.PROBLEM)
-    yield Remark("backups", f"the last of {len(found)} is {age} old")
+        detail = f"is damaged: {damage}"
+        yield found("backups", "place", str(newest.path), detail, State.PROBLEM)
+    yield Remark("backups", f"the last of {len(known)} is {age} old")
 
 
 # -- indexes -----------------------------------------------------------------------------------
@@ -178,83 +179,76 @@ def indexes(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     yield from _trial(context)
 
 
-#: Advice on ordinary indexes by status, other than missing ones.
-_INDEX_ADVICE = {
-    "conflicting": Advice("No fact can be added or changed.", "edenmem index create --replace"),
-    "different": Advice(
-        "Queries are slow, or duplicates are stored.", "edenmem index create --update"
+#: State, and advice other than that of the check, on ordinary indexes by status.
+_ORDINARY: Mapping[str, tuple[State | None, Advice | None]] = {
+    "missing": (None, None),
+    "different": (
+        None,
+        Advice("Queries are slow, or duplicates are stored.", "edenmem index create --update"),
     ),
-    "unavailable": Advice(
-        "Without this index, duplicates are stored.",
-        "reshard the collection; edenmem/docs/mongodb.md lists valid shard keys",
+    "conflicting": (
+        State.PROBLEM,
+        Advice("No fact can be added or changed.", "edenmem index create --replace"),
     ),
-    "foreign": Advice(
-        "A unique index of another program may reject facts.",
-        "nothing, if the index is needed; otherwise drop it in the database",
+    "unavailable": (
+        State.PROBLEM,
+        Advice(
+            "Without this index, duplicates are stored.",
+            "reshard the collection; edenmem/docs/mongodb.md lists valid shard keys",
+        ),
+    ),
+    "foreign": (
+        State.NOTE,
+        Advice(
+            "A unique index of another program may reject facts.",
+            "nothing, if the index is needed; otherwise drop it in the database",
+        ),
     ),
 }
 
 
-_INDEX_STATES = {
-    "conflicting": State.PROBLEM,
-    "unavailable": State.PROBLEM,
-    "foreign": State.NOTE,
-}
-
-
-def _ordinary(state: IndexState) -> Iterator[CheckFinding]:
-    advice = _INDEX_ADVICE.get(state.status)
-    if state.status in ("missing", "different"):
+def _ordinary(index: IndexState) -> Iterator[CheckFinding]:
+    if index.status not in _ORDINARY:
+        return
+    state, advice = _ORDINARY[index.status]
+    detail = index.note
+    if index.status in ("missing", "different"):
         # Known failure 47: a dropped unique index went unnoticed.
-        weight = State.PROBLEM if state.unique else None
-        kind = "unique index" if state.unique else "index"
-        how = "missing" if state.status == "missing" else "; ".join(state.differences)
-        detail = f"{kind} of {state.collection}: {how}"
-        yield CheckFinding("indexes", _index(state, detail), weight, advice)
-    elif advice is not None:
-        weight = _INDEX_STATES.get(state.status)
-        yield CheckFinding("indexes", _index(state, state.note), weight, advice)
+        kind, state = ("unique index", State.PROBLEM) if index.unique else ("index", None)
+        how = "; ".join(index.differences) if index.status == "different" else "missing"
+        detail = f"{kind} of {index.collection}: {how}"
+    yield found("indexes", "index", index.name, detail, state, advice, related=(index.status,))
 
 
-def _search(state: IndexState) -> Iterator[CheckFinding | Remark]:
-    match state.status:
+def _search(index: IndexState) -> Iterator[CheckFinding | Remark]:
+    state, detail = None, "cannot be queried"
+    match index.status:
         case "unavailable" | "unwanted":
-            yield Remark("search-indexes", state.note)
-        case "building":
-            yield CheckFinding("search-indexes", _index(state, "is still being built"), State.NOTE)
-        case "foreign":
-            yield Remark("search-indexes", f"{state.name}: {state.note}")
-        case "ready" if state.queryable:
+            yield Remark("search-indexes", index.note)
             return
-        case "ready":
-            yield CheckFinding("search-indexes", _index(state, "cannot be queried"))
-        case status:
-            detail = "; ".join(state.differences) or state.note
-            yield CheckFinding(
-                "search-indexes", _index(state, f"is {status}{detail and f': {detail}'}")
-            )
+        case "foreign":
+            yield Remark("search-indexes", f"{index.name}: {index.note}")
+            return
+        case "building":
+            state, detail = State.NOTE, "is still being built"
+        case "ready" if index.queryable:
+            return
+        case status if status != "ready":
+            how = "; ".join(index.differences) or index.note
+            detail = f"is {status}{how and f': {how}'}"
+    yield found("search-indexes", "index", index.name, detail, state, related=(index.status,))
 
 
 def _trial(context: DoctorContext) -> Iterator[CheckFinding]:
     """Run a search: the reported status of an index is not enough."""
-    scope = next((each.scope for each in context.cache.scopes if each.facts), None)
+    scope = next((each.scope for each in context.scopes if each.facts), None)
     if scope is None:
         return
     filter = FactFilter(scopes=(scope,))
     try:
         context.store.search.text_candidates(filter, ["memory"], limit=1)
     except StoreError as error:
-        yield CheckFinding("search-indexes", _finding("text search", error.message))
-
-
-def _index(state: IndexState, detail: str) -> Finding:
-    return Finding(
-        target_type="index", target_id=state.name, detail=detail, related=(state.status,)
-    )
-
-
-def _finding(where: str, detail: str) -> Finding:
-    return Finding(target_type="place", target_id=where, detail=detail)
+        yield found("search-indexes", "place", "text search", error.message)
 
 
 # -- vectors -----------------------------------------------------------------------------------
@@ -281,14 +275,10 @@ def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         ]
         counts += [(facts, f"with one of {model}") for model, facts in sorted(agent.others.items())]
         parts = [f"{facts:,} {what}" for facts, what in counts if facts]
-        finding = Finding(
-            target_type="agent",
-            target_id=agent.agent_id,
-            detail=f"{many(agent.facts, 'fact')}: {', '.join(parts)}",
-            agent_id=agent.agent_id,
-            scope=Scope.agent(agent.agent_id),
-        )
-        yield CheckFinding("vectors", finding, items=agent.stale)
+        detail = f"{many(agent.facts, 'fact')}: {', '.join(parts)}"
+        scope = Scope.agent(agent.agent_id)
+        finding = found("vectors", "agent", agent.agent_id, detail, scope=scope)
+        yield finding._replace(items=agent.stale)
     others = status.total.others
     advice = vector_advice(context.store, context.settings, embedder.model, others)
     if advice != BACKFILL:
@@ -301,7 +291,7 @@ def languages(context: DoctorContext) -> Iterator[CheckFinding]:
     notice = language_notice(context.store, embedder.model) if embedder else ""
     if notice:
         advice = Advice("These facts are found by words, rarely by meaning.", multilingual_hint())
-        yield CheckFinding("vectors", _finding("language", notice), State.NOTE, advice)
+        yield found("vectors", "place", "language", notice, State.NOTE, advice)
 
 
 def local_model(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
@@ -309,11 +299,59 @@ def local_model(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     try:
         checked = check_local_model(context.settings)
     except (ConfigError, ProviderError) as error:
-        hint = f"; {error.hint}" if error.hint else ""
-        yield CheckFinding("local-model", _finding("local model", f"{error.message}{hint}"))
+        yield found("local-model", "place", "local model", describe_error(error))
         return
     if not checked:
         yield Remark("local-model", "no local model is in use")
+
+
+def models(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
+    """Yield the configured models and, if requested, whether they respond."""
+    providers, is_online = context.providers, context.is_online
+    for what, fault in providers.faults.items():
+        yield found("providers", "provider", what, fault, State.PROBLEM)
+    called, script = list[str](), ""
+    if providers.embedder is not None:
+        called.append(providers.embedder.model)
+    elif "embedding" not in providers.faults:
+        advice = Advice("Search by meaning needs an embedding model.", embedder_hint())
+        detail = "no embedding model"
+        yield found("providers", "provider", "embedding", detail, State.NOTE, advice)
+    if providers.llm is not None and providers.llm.is_scripted:  # needs no test
+        script = providers.llm.description
+    elif providers.llm is not None:
+        called.append(providers.llm.description)
+    elif "llm" not in providers.faults:
+        advice = Advice("Formation and consolidation need a language model.", LLM_HINT)
+        yield found("providers", "provider", "llm", NO_LLM, State.NOTE, advice)
+    failures = list(_test_models(context)) if is_online else []
+    yield from failures
+    named, is_one = ", ".join(called), len(called) == 1
+    if script and is_online:
+        yield Remark("providers", f"{script} was not tested")
+    elif script and not called:
+        yield Remark("providers", script)
+    if called and not is_online:
+        untested = f"{named} not called; --online calls {'it' if is_one else 'them'}"
+        text = f"{untested}; {script}" if script else untested
+        yield Remark("providers", text, state=State.UNTESTED)
+    elif called and not failures:
+        yield Remark("providers", f"{named} {'responds' if is_one else 'respond'}")
+
+
+def _test_models(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Call the models, and yield the ones that do not respond."""
+    providers, llm = context.providers, context.settings.llm
+    calls: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {}
+    if (embedder := providers.embedder) is not None:
+        calls["embedding"] = lambda: embedder.embed(["Is anybody there?"], role="query")
+    if (model := providers.llm) is not None and not model.is_scripted:
+        calls |= {name: partial(ping, model, name) for name in (llm.fast_model, llm.slow_model)}
+    for name, call in calls.items():
+        try:
+            providers.runner.run(call())
+        except EdenmemError as error:
+            yield found("providers", "provider", name, describe_error(error), State.PROBLEM)
 
 
 #: Checks that a store makes by itself.
@@ -329,16 +367,19 @@ STORED: Mapping[str, Callable[[DoctorContext], Iterable[Finding]]] = {
 
 def stored(check: str) -> Callable[[DoctorContext], Iterator[CheckFinding]]:
     """Return the examination that reports the store's own findings for a check."""
-    return lambda context: (CheckFinding(check, found) for found in STORED[check](context))
+    return lambda context: (CheckFinding(check, each) for each in STORED[check](context))
 
 
 def readings(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield sessions with messages read by neither edenmem nor the platform, or by both."""
     for reading in context.store.formations.find_readings(agent_id=context.agent_id):
-        if reading.unread:
-            yield CheckFinding("unread", _about(reading, reading.unread, "skipped by the platform"))
-        if reading.twice:
-            yield CheckFinding("read-twice", _about(reading, reading.twice, "read twice"))
+        for check, count, what in (
+            ("unread", reading.unread, "skipped by the platform"),
+            ("read-twice", reading.twice, "read twice"),
+        ):
+            if count:
+                detail, agent_id = f"{many(count, 'message')} {what}", reading.agent_id
+                yield found(check, "session", reading.session_id, detail, agent_id=agent_id)
 
 
 def former(context: DoctorContext) -> Iterator[Remark]:
@@ -353,12 +394,3 @@ def former(context: DoctorContext) -> Iterator[Remark]:
         yield Remark("former", text, state=State.WARNING)
     else:
         yield Remark("former", f"{in_force.former}: {in_force.why}")
-
-
-def _about(reading: Reading, count: int, what: str) -> Finding:
-    return Finding(
-        target_type="session",
-        target_id=reading.session_id,
-        detail=f"{many(count, 'message')} {what}",
-        agent_id=reading.agent_id,
-    )

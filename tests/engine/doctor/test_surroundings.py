@@ -45,8 +45,9 @@ def check(report: DoctorReport, name: str) -> CheckResult:
 
 def visit(store: Store, *names: str, settings: Settings | None = None) -> DoctorReport:
     settings = settings or Settings(embedding=EmbeddingSettings(provider="none"))
-    with open_session(make_runtime(store, settings), select_checks(names)) as clinic_:
-        return clinic_.examine(online="providers" in names)
+    online = "providers" in names
+    with open_session(make_runtime(store, settings), select_checks(names), online=online) as opened:
+        return opened.examine()
 
 
 # -- the database ------------------------------------------------------------------------------
@@ -113,10 +114,12 @@ def test_an_aborted_walk_is_a_problem_of_its_checks_only(
     """Known failure 29: a failed check is not healthy."""
     whole = on_sqlite.store.walk.documents
 
-    def documents(kinds: Sequence[RecordKind], selection: Selection) -> object:
+    def documents(
+        kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool
+    ) -> object:
         if RecordKind.REFLECTION in kinds:
             raise StoreError("the connection broke off")
-        return whole(kinds, selection)
+        return whole(kinds, selection, with_vectors=with_vectors)
 
     monkeypatch.setattr(on_sqlite.store.walk, "documents", documents)
     report = examine(on_sqlite)
