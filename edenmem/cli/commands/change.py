@@ -357,15 +357,15 @@ def undo(
         run_id, entry = _latest(run)
     if entry is not None:
         try:
-            found = run.service.history.find_id("entry", entry)
+            found = run.resolver.logged_id("entry", entry)
             undo_entry(run, found, force=force, yes=yes, dry_run=dry_run, reason=reason)
         except NotFoundError as error:
             with suppress(NotFoundError):
-                run.service.history.find_id("target", entry)
+                run.resolver.logged_id("target", entry)
                 error.hint = f"it names a memory; list its changes: edenmem log --target {entry}"
             raise
     elif run_id is not None:
-        whole = run.service.history.find_id("run", run_id)
+        whole = run.resolver.logged_id("run", run_id)
         undo_run(run, whole, force=force, yes=yes, dry_run=dry_run, reason=reason)
     else:
         raise Missing("ENTRY, --run or --last", hint="list entries: edenmem log")

@@ -221,7 +221,7 @@ def accept(
     text = read_text_option(content, file)
     if len(items) > 1 and (text is not None or replaces):
         raise UsageError("--content, --file and --replaces take one item")
-    fact_id = run.service.memory.find_fact(replaces).id if replaces else None
+    fact_id = run.resolver.fact(replaces).id if replaces else None
     _each(
         run,
         items,

@@ -379,7 +379,7 @@ def log(
     begin, end = options.period(since, until)
     one_scope = any((named.kind, named.user, named.group, named.shard, named.session))
     scope = options.choose_scope(run, named) if one_scope else None
-    find_id = run.service.history.find_id
+    find_id = run.resolver.logged_id
     entries = run.service.history.entries(
         agent_id=None if one_scope else options.agent_id_of(run, named.agent),
         scope=scope,

@@ -382,9 +382,10 @@ def _facts(
     for reference in references:
         known = _find_forgetting(store, reference, ["fact"])
         try:
-            fact_id = resolver.fact_id(reference)
+            fact_id = resolver.fact(reference).id
         except NotFoundError:
-            if known is None and not _is_in_log(store, reference):
+            fact_id = reference if _is_recorded(store, reference) else ""
+            if known is None and not fact_id:
                 if any(
                     one.kind == "fact" and one.closed_at is None
                     for one in store.erasure.forgettings()
@@ -394,7 +395,6 @@ def _facts(
                         hint="to finish it, run its command again, with the same IDs",
                     ) from None
                 raise
-            fact_id = ""
         if known is not None and block("fact", fact_id or reference) not in known.blocks:
             if fact_id and known.closed_at is not None:
                 raise UsageError(
@@ -416,10 +416,14 @@ def _facts(
     )
 
 
-def _is_in_log(store: Store, fact_id: str) -> bool:
-    """Check whether the log has entries of a fact, which may hold its text."""
-    entries = store.log.audit(target_id=fact_id) if is_id(fact_id) else iter(())
-    return any(entry.target_type == "fact" for entry in entries)
+def _is_recorded(store: Store, fact_id: str) -> bool:
+    """Check whether history or log have entries of a fact, which may hold its text."""
+    if not is_id(fact_id):
+        return False
+    entries = store.log.audit(target_id=fact_id)
+    return bool(store.history.versions("fact", fact_id)) or any(
+        entry.target_type == "fact" for entry in entries
+    )
 
 
 def _has_memory_left(store: Store, session_id: str) -> bool:

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from edenmem.engine.scopes.references import Resolver, load_labels, unknown_version
-from edenmem.errors import AmbiguousReference, NotFoundError
+from edenmem.engine.scopes.references import load_labels, unknown_version
+from edenmem.errors import NotFoundError
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.formation import CallUsage, Decision, Formation
 from edenmem.models.host import Message, Session
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.protocol.memory import AuditKey
 from edenmem.store.protocol.store import Store
 
 #: Maximum number of log entries to read per target.
@@ -207,6 +206,18 @@ def source_of(store: Store, session_id: str | None, message_ids: Sequence[str]) 
     )
 
 
+def existing_entry(store: Store, entry_id: str) -> AuditEntry:
+    """Return the log entry with this ID.
+
+    Raises:
+        NotFoundError: the entry does not exist.
+    """
+    entry = store.log.audit_entry(entry_id)
+    if entry is None:
+        raise NotFoundError(f"log entry not found: {entry_id}", hint="list entries: edenmem log")
+    return entry
+
+
 class TextChange(NamedTuple):
     """Two versions of a text."""
 
@@ -221,14 +232,12 @@ class HistoryReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.find_id = partial(find_logged_id, store)
         self.entries = store.log.audit
+        self.entry = partial(existing_entry, store)
+        self.fact_versions = partial(store.history.versions, "fact")
+        self.fact_why = partial(fact_why, store)
         self.text_why = partial(text_why, store)
         self.source_of = partial(source_of, store)
-
-    def fact_versions(self, text: str) -> list[HistoryEntry]:
-        """Return all versions of a current or deleted fact."""
-        return self._store.history.versions("fact", Resolver(self._store).fact_id(text))
 
     def text_versions(self, scope: Scope) -> list[HistoryEntry]:
         """Return all versions of a scope's text, oldest first.
@@ -258,64 +267,9 @@ class HistoryReader:
                 raise unknown_version("text", version, contents.keys() - {0})
         return TextChange(before, after, contents[before], contents[after])
 
-    def entry(self, text: str) -> AuditEntry:
-        """Return the log entry with this ID or ID prefix.
-
-        Raises:
-            NotFoundError: the entry does not exist.
-            AmbiguousReference: several IDs match.
-        """
-        entry_id = self.find_id("entry", text)
-        found = self._store.log.audit_entry(entry_id)
-        if found is None:
-            raise NotFoundError(f"log entry not found: {entry_id}")
-        return found
-
     def undone_by(self, entry: AuditEntry) -> str | None:
         """Return the ID of the entry that undid this one."""
         from edenmem.memory.inverse import undo_id
 
         undone = self._store.log.audit_entry(undo_id(entry.id))
         return undone.id if undone else None
-
-    def fact_why(self, text: str) -> FactWhy:
-        """Return the origin of a current or removed fact; see `why.fact_why`.
-
-        Raises:
-            NotFoundError: the fact never existed.
-            AmbiguousReference: several IDs match.
-        """
-        try:
-            fact_id = Resolver(self._store).fact_id(text)
-        except NotFoundError as unknown:  # only the log may know a removed fact
-            try:
-                fact_id = self.find_id("target", text)
-            except NotFoundError:
-                raise unknown from None
-        return fact_why(self._store, fact_id)
-
-
-_WHAT: dict[AuditKey, str] = {
-    "entry": "log entry",
-    "target": "changed object",
-    "run": "run",
-}
-
-
-def find_logged_id(store: Store, key: AuditKey, text: str) -> str:
-    """Return the full ID of an entry, of a changed or deleted object, or of a run.
-
-    Raises:
-        NotFoundError: no ID matches.
-        AmbiguousReference: several IDs match.
-    """
-    wanted = text.strip().lower()
-    found = store.log.find_audited(key, wanted)
-    if wanted in found or len(found) == 1:
-        return wanted if wanted in found else found[0]
-    if not found:
-        raise NotFoundError(
-            f"{_WHAT[key]} not found: {text!r}",
-            hint="list entries: edenmem log (a unique ID prefix of 4 digits is enough)",
-        )
-    raise AmbiguousReference(key, text, list(found))

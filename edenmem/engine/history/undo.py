@@ -26,9 +26,9 @@ import msgspec
 from edenmem.engine.edits.vectors import NO_VECTOR
 from edenmem.engine.embeddings.backfill import Backfiller
 from edenmem.engine.embeddings.status import misfit_notice
+from edenmem.engine.history.reader import existing_entry
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.errors import NotFoundError
 from edenmem.memory import Needs, State, fold, needs, plan
 from edenmem.memory.inverse import (
     Inverse,
@@ -254,7 +254,7 @@ class Undoer:
         Raises:
             NotFoundError: the entry does not exist.
         """
-        entries = self._decision_of(self._entry(entry_id))
+        entries = self._decision_of(existing_entry(self._store, entry_id))
         work = _Work(self._runtime, force=force, dry_run=True)
         steps = list(work.undo_page(entries, explain=True))
         refused = next((step for step in steps if step.outcome is UndoOutcome.REFUSED), None)
@@ -281,7 +281,7 @@ class Undoer:
         Raises:
             NotFoundError: the entry does not exist.
         """
-        entries = self._decision_of(self._entry(entry_id))
+        entries = self._decision_of(existing_entry(self._store, entry_id))
         if len(entries) > 1:
             planned = self.plan(entry_id, force=force)
             if planned.outcome is UndoOutcome.REFUSED:
@@ -336,14 +336,6 @@ class Undoer:
             ids = [undo_id(each) for each in ids]
         found = log.audit_entries([each for each in ids if each != entry.id])
         return [entry, *found.values()]
-
-    def _entry(self, entry_id: str) -> AuditEntry:
-        entry = self._store.log.audit_entry(entry_id)
-        if entry is None:
-            raise NotFoundError(
-                f"log entry not found: {entry_id}", hint="list entries: edenmem log"
-            )
-        return entry
 
     def _pages(self, entry_ids: Sequence[str]) -> Iterator[list[AuditEntry]]:
         for ids in batched(entry_ids, PAGE):

@@ -143,7 +143,10 @@ def waiting_scopes(
     scope with a text that is named: of a user, or an agent's own.
     """
     agent_id = existing_agent(store, agent_id).id if agent_id else None
-    owners = _owners(store, user_id) if user_id else None
+    owners: Sequence[str] | None = None
+    if user_id:
+        demand_reference("user", user_id)
+        owners = person_of(store, Resolver(store).user_id(user_id)).ids
     statuses = scope_statuses(
         store, settings, agent_id=agent_id, kinds=kinds, user_ids=owners, min_pending=not every
     )
@@ -160,12 +163,6 @@ def waiting_scopes(
         if (not kinds or scope.kind in kinds) and (owners is None or scope.user_id in owners)
     )
     return list(dict.fromkeys((*due, *unpropagated)))
-
-
-def _owners(store: Store, user: str) -> tuple[str, ...]:
-    """Return the IDs of all accounts of a user, given by ID or username."""
-    demand_reference("user", user)
-    return person_of(store, Resolver(store).user_id(user)).ids
 
 
 #: Texts per query.
@@ -253,24 +250,19 @@ class MemoryReader:
             filter = msgspec.structs.replace(filter, live_at=filter.live_at or self._clock())
         return self._store.memory.facts(filter, limit=limit, with_vectors=with_vectors)
 
-    def find_fact(self, text: str) -> Fact:
-        """Return the fact with this ID or ID prefix.
+    def find_fact(self, fact_id: str) -> Fact:
+        """Return the fact with this ID.
 
         Raises:
-            NotFoundError: the fact does not exist, or was deleted.
-            AmbiguousReference: several IDs match.
+            NotFoundError: the fact was deleted.
         """
-        try:
-            return Resolver(self._store).fact(text)
-        except NotFoundError:
-            fact_id = text.strip().lower()
-            if not is_id(fact_id) or not self._store.history.versions("fact", fact_id):
-                raise
+        if (fact := self.fact(fact_id)) is None:
             raise NotFoundError(
                 f"the fact was deleted: {fact_id}",
                 hint=f"restore it with 'edenmem restore {fact_id}', "
                 f"or see 'edenmem history {fact_id}'",
-            ) from None
+            )
+        return fact
 
     def texts(
         self,

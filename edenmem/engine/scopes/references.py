@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError, UsageError
 from edenmem.invalid import nearest_word
@@ -32,6 +32,7 @@ from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.host import Reference
 from edenmem.store.protocol.host import ReferenceKind as ReferenceKind
+from edenmem.store.protocol.memory import AuditKey
 from edenmem.store.protocol.store import Store
 from edenmem.text import name_spellings, normalize_name, one_line
 
@@ -61,12 +62,18 @@ TargetKind = Literal["fact", "reflection", "session", "agent", "user", "entry", 
 #: What a reference can name, in the order of the search.
 TARGETS: tuple[TargetKind, ...] = get_args(TargetKind)
 
+#: What can be removed and restored.
+_REMOVABLE: tuple[TargetKind, ...] = ("fact", "reflection")
+
 #: Kind of target → its noun with an article.
 NOUNS: dict[TargetKind, str] = {
     **{kind: f"a {kind}" for kind in TARGETS},
     "agent": "an agent",
     "entry": "a log entry",
 }
+
+#: What `Resolver.logged_id` finds, by key.
+_LOGGED: dict[AuditKey, str] = {"entry": "log entry", "target": "changed object", "run": "run"}
 
 #: A scope as text; its last part may contain "/" and ":".
 _SCOPE = re.compile(
@@ -123,7 +130,7 @@ class Resolver:
         only = next((kind for kind in TARGETS if colon and kind == head), None)
         name = rest.strip() if only else given
         found = self._target(name, [only] if only else kinds, new_group)
-        if found is None and removed and only in (None, "fact", "reflection"):
+        if found is None and removed and only in (None, *_REMOVABLE):
             found = self._removed(name)
         if found is None and not only:  # a better error than "not found"
             found = self._target(name, [kind for kind in TARGETS if kind not in kinds])
@@ -144,55 +151,58 @@ class Resolver:
             AmbiguousReference: several targets match equally well.
         """
         if "scope" in kinds and (parts := _SCOPE.fullmatch(text)):
-            owner = {parts["kind"]: parts["owner"]}
-            scope = self.scope(
-                parts["kind"] or "agent",
-                agent=parts["agent"],
-                user=owner.get("user"),
-                group=owner.get("group"),
-                shard=owner.get("shard"),
-                session=owner.get("session"),
-                new_group=new_group,
-            )
+            kind = parts["kind"] or "agent"
+            owner: dict[str, Any] = {kind: parts["owner"]} if parts["owner"] else {}
+            scope = self.scope(kind, agent=parts["agent"], new_group=new_group, **owner)
             return Target("scope", text, scope)
         found: list[tuple[TargetKind, Reference]] = []
         for kind in kinds:
-            if kind == "entry":
-                ids = () if object_to_id(text) else self._store.log.find_audited("entry", text)
+            if kind == "entry" and not object_to_id(text):
+                ids = self._store.log.find_audited("entry", text)
                 found += [("entry", Reference(id=each, label="")) for each in ids]
-            elif kind != "scope":
+            elif kind != "entry" and kind != "scope":
                 found += [(kind, reference) for reference in self._find(kind, text)]
         found = _best(text, found)
         if not found:
             return None
-        if len(found) > 1 and {kind for kind, _ in found} == {"user"}:
-            return Target("user", self.user(text).id)
-        if len(found) > 1:
-            if len({kind for kind, _ in found}) == 1:
-                raise AmbiguousReference(found[0][0], text, [_candidate(each) for _, each in found])
-            candidates = [f"{kind}:{_candidate(reference)}" for kind, reference in found]
-            raise AmbiguousReference("reference", text, candidates)
-        kind, reference = found[0]
-        return Target(kind, reference.id)
+        (kind, reference), *others = found
+        if not others:
+            return Target(kind, reference.id)
+        if all(other == kind for other, _ in others):
+            if kind == "user":  # perhaps of one person
+                return Target("user", self.user(text).id)
+            raise AmbiguousReference(kind, text, [_candidate(each) for _, each in found])
+        candidates = [f"{kind}:{_candidate(reference)}" for kind, reference in found]
+        raise AmbiguousReference("reference", text, candidates)
 
     def _removed(self, text: str) -> Target | None:
         """Return the removed fact or reflection with this ID or ID prefix, which the log knows."""
         if object_to_id(text):
             return None
+        target_id = self._logged("target", text, "reference")
+        for entry in self._store.log.audit(target_id=target_id, limit=1) if target_id else ():
+            for kind in _REMOVABLE:
+                if entry.target_type == kind:
+                    return Target(kind, entry.target_id)
         wanted = text.lower()
-        ids = self._store.log.find_audited("target", wanted)
-        if wanted in ids or len(ids) == 1:
-            target_id = wanted if wanted in ids else ids[0]
-            for entry in self._store.log.audit(target_id=target_id, limit=1):
-                if entry.target_type == "fact":
-                    return Target("fact", target_id)
-                if entry.target_type == "reflection":
-                    return Target("reflection", target_id)
-        elif ids:
-            raise AmbiguousReference("reference", text, list(ids))
-        elif is_id(wanted) and self._store.history.versions("fact", wanted):
-            return Target("fact", wanted)
-        return None
+        is_known = is_id(wanted) and self._store.history.versions("fact", wanted)
+        return Target("fact", wanted) if is_known else None
+
+    def logged_id(self, key: AuditKey, text: str) -> str:
+        """Return the full ID of an entry, of a changed or deleted object, or of a run."""
+        if (found := self._logged(key, text.strip(), key)) is None:
+            raise NotFoundError(
+                f"{_LOGGED[key]} not found: {text!r}",
+                hint="list entries: edenmem log (a unique ID prefix of 4 digits is enough)",
+            )
+        return found
+
+    def _logged(self, key: AuditKey, text: str, what: str) -> str | None:
+        wanted = text.lower()
+        ids = self._store.log.find_audited(key, wanted)
+        if len(ids) > 1 and wanted not in ids:
+            raise AmbiguousReference(what, text, list(ids))
+        return wanted if wanted in ids else next(iter(ids), None)
 
     def _no_target(self, text: str, only: TargetKind | None) -> NotFoundError:
         if only is not None and only != "entry" and only != "scope":
@@ -212,7 +222,7 @@ class Resolver:
 
     def agent(self, text: str) -> Agent:
         """Return the agent with this username, ID or ID prefix."""
-        return self._existing(self._store.host.agent(self._one("agent", text)), "agent", text)
+        return self._existing("agent", text, self._store.host.agent)
 
     def user(self, text: str) -> User:
         """Return the account with this username, ID or ID prefix.
@@ -263,32 +273,19 @@ class Resolver:
 
     def session(self, text: str) -> Session:
         """Return the session with this name, title, ID or ID prefix."""
-        return self._existing(self._store.host.session(self._one("session", text)), "session", text)
+        return self._existing("session", text, self._store.host.session)
 
     def fact(self, text: str) -> Fact:
         """Return the fact with this ID or ID prefix."""
-        return self._existing(self._store.memory.fact(self._one("fact", text)), "fact", text)
-
-    def fact_id(self, text: str) -> str:
-        """Return the ID of a fact; a full ID may belong to a deleted fact."""
-        try:
-            return self._one("fact", text)
-        except NotFoundError:
-            if is_id(text) and self._store.history.versions("fact", text):
-                return text
-            raise
+        return self._existing("fact", text, self._store.memory.fact)
 
     def reflection(self, text: str) -> Reflection:
         """Return the reflection with this ID or ID prefix."""
-        return self._existing(
-            self._store.memory.reflection(self._one("reflection", text)), "reflection", text
-        )
+        return self._existing("reflection", text, self._store.memory.reflection)
 
     def formation(self, text: str) -> Formation:
         """Return the formation with this ID or ID prefix."""
-        return self._existing(
-            self._store.formations.formation(self._one("formation", text)), "formation", text
-        )
+        return self._existing("formation", text, self._store.formations.formation)
 
     def shard(self, agent: Agent, text: str) -> str:
         """Return the name of the agent's shard, ignoring case."""
@@ -298,7 +295,11 @@ class Resolver:
             # A shard without a policy may still have memory.
             stored = self._store.memory.scopes(agent_id=agent.id, kinds=[ScopeKind.SHARD])
             names += [summary.scope.owner for summary in stored]
-        by_id = [p.shard for p in policies if p.shard and _is_prefix(text, p.id)]
+        by_id = [
+            policy.shard
+            for policy in policies
+            if policy.shard and policy.id.startswith(text) and not object_to_id(text)
+        ]
         for candidates in (
             [name for name in names if name == text],
             [name for name in names if normalize_name(name) == normalize_name(text)],
@@ -340,7 +341,7 @@ class Resolver:
         return group
 
     def _full_group_id(self, agent: Agent, text: str) -> str:
-        if not _is_prefix(text, text):
+        if object_to_id(text):
             return text
         stored = self._store.memory.scopes(agent_id=agent.id, kinds=[ScopeKind.GROUP])
         owners = sorted({s.scope.owner for s in stored if s.scope.owner.startswith(text)})
@@ -409,20 +410,16 @@ class Resolver:
         found = (self._store.host.user(reference.id) for reference in self._find("user", text))
         return [user for user in found if user is not None]
 
-    def _one(self, kind: ReferenceKind, text: str) -> str:
-        found = self._find(kind, text)
-        if not found:
-            raise self._unknown(kind, text)
-        if len(found) > 1:
-            raise AmbiguousReference(kind, text, [_candidate(reference) for reference in found])
-        return found[0].id
-
     def _find(self, kind: ReferenceKind, text: str) -> Sequence[Reference]:
         text = text.strip()
         return find_references(self._store, kind, text) if text else ()
 
-    def _existing(self, found: T | None, kind: ReferenceKind, text: str) -> T:
-        if found is None:  # deleted since the lookup
+    def _existing(self, kind: ReferenceKind, text: str, read: Callable[[str], T | None]) -> T:
+        ids = self._find(kind, text)
+        if len(ids) > 1:
+            raise AmbiguousReference(kind, text, [_candidate(reference) for reference in ids])
+        found = read(ids[0].id) if ids else None  # may be deleted since the lookup
+        if found is None:
             raise self._unknown(kind, text)
         return found
 
@@ -517,12 +514,6 @@ def object_to_id(text: str) -> str | None:
     if len(text.strip()) < MIN_PREFIX:
         return f"ID prefix too short: {text!r} (at least {MIN_PREFIX} digits)"
     return None
-
-
-def _is_prefix(text: str, whole: str) -> bool:
-    """Check whether ``text`` is a valid ID prefix, and a prefix of ``whole``."""
-    digits = len(text) >= MIN_PREFIX and all(c in "0123456789abcdef" for c in text)
-    return digits and whole.startswith(text)
 
 
 class Labels(dict[str, str]):

@@ -118,15 +118,16 @@ class TestThings:
             resolver.fact("5678")
         assert "edenmem fact list" in (caught.value.hint or "")
 
-    def test_a_deleted_fact_by_its_full_id(self, resolver: Resolver, store: Store) -> None:
+    def test_a_deleted_fact_only_where_it_is_accepted(
+        self, resolver: Resolver, store: Store
+    ) -> None:
         scope = Scope.user(EDEN.id, ANNA.id)
         fact = make_fact(scope, id="1234" + "0" * 20)
         remove = removal(fact, scope=scope)
         add_facts(store, fact)
         applied(store, remove)
-        assert resolver.fact_id(fact.id) == fact.id
-        with pytest.raises(NotFoundError):
-            resolver.fact_id("1234")
+        for text in (fact.id, "1234"):
+            assert resolver.target(text, ("fact",), removed=True).id == fact.id
         with pytest.raises(NotFoundError):
             resolver.fact(fact.id)
 
