@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from edenmem.engine.formation.sharing import Backlogs
 from edenmem.engine.formation.transcript import measure_length
@@ -125,60 +126,41 @@ class Assessor:
         )
 
     def _prospect(self, session: Session, agent: Agent) -> Prospect:
-        found = self._store.formations.list_formations(
+        formations = self._store.formations
+        found = formations.list_formations(
             session_id=session.id, agent_id=agent.id, statuses=UNFINISHED, limit=1
         )
         for unfinished in found:
-            size = len(unfinished.message_ids)
+            prospect = Prospect(agent=agent, work="resume", messages=len(unfinished.message_ids))
             if unfinished.status is FormationStatus.RECORDED and not unfinished.next_step:
-                return Prospect(agent=agent, work="complete", messages=size)
+                return replace(prospect, work="complete")
             if not is_free(unfinished, self._clock()):
                 released = unfinished.status is FormationStatus.RELEASED
-                work: Work = "waiting" if released else "taken"
-                return Prospect(agent=agent, work=work, messages=size)
-            tokens = 0
-            if self._estimates:
-                tokens = self._tokens(
-                    self._store.host.messages(session.id, ids=unfinished.message_ids)
-                )
-            return Prospect(agent=agent, work="resume", messages=size, tokens=tokens)
-        limit = self._settings.max_messages
+                return replace(prospect, work="waiting" if released else "taken")
+            ids = unfinished.message_ids if self._estimates else ()
+            messages = self._store.host.messages(session.id, ids=ids) if ids else ()
+            return replace(prospect, tokens=self._tokens(messages))
         backlog = self.backlogs.find(
             session,
             agent.id,
-            limit=limit,
+            limit=self._settings.max_messages,
             reach=self._reach,
             trigger=Trigger.COLD,
             note=not self._estimates,
         )
-        by_platform = 0 if self._reach.platform else backlog.by_platform
-        due = self.backlogs.is_due(session, agent, backlog, Trigger.COLD)
-        if not due:
-            past = self._store.formations.list_formations(
-                session_id=session.id, agent_id=agent.id, limit=1
-            )
-            formed = next(iter(past), None) is not None
-            return Prospect(
-                agent=agent,
-                work="nothing",
-                messages=backlog.total,
-                formed=formed,
-                by_platform=by_platform,
-                left_to_platform=backlog.left_to_platform,
-            )
-        tokens = 0
-        if self._estimates:
-            share = backlog.total / max(1, len(backlog.messages))  # extrapolate from one range
-            tokens = round(self._tokens(backlog.messages) * share)
-        return Prospect(
+        prospect = Prospect(
             agent=agent,
-            work="form",
+            work="nothing",
             messages=backlog.total,
-            unread=backlog.passed,
-            tokens=tokens,
-            by_platform=by_platform,
+            by_platform=0 if self._reach.platform else backlog.by_platform,
             left_to_platform=backlog.left_to_platform,
         )
+        if self.backlogs.is_due(session, agent, backlog, Trigger.COLD):
+            share = backlog.total / max(1, len(backlog.messages))  # extrapolate from one range
+            tokens = round(self._tokens(backlog.messages) * share)
+            return replace(prospect, work="form", unread=backlog.passed, tokens=tokens)
+        past = formations.list_formations(session_id=session.id, agent_id=agent.id, limit=1)
+        return replace(prospect, formed=any(True for _ in past))
 
     def find_others(self, seen: Set[str], *, only: str | None) -> Iterator[tuple[Session, int]]:
         """Yield the sessions not in ``seen``, with their numbers of pending messages."""
@@ -192,5 +174,8 @@ class Assessor:
                 yield session, sum(backlog.total for backlog in backlogs)
 
     def _tokens(self, messages: Iterable[Message]) -> int:
+        """Return the estimated number of tokens of messages, for a dry run."""
+        if not self._estimates:
+            return 0
         shown = sum(measure_length(message, self._settings) for message in messages)
         return round(shown / self._settings.characters_per_token)

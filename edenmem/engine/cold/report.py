@@ -173,7 +173,7 @@ class ColdReport(msgspec.Struct, kw_only=True):
         for report in reports:
             if report.outcome == "not_due" and len(reports) > 1:
                 continue  # earlier ranges were due
-            if report.outcome in _COUNTERS and not _is_failure(report):
+            if report.outcome in _COUNTERS and not is_failure(report):
                 self.count(_COUNTERS[report.outcome])
             if report.outcome in ("applied", "resumed"):
                 self.messages += report.messages
@@ -196,10 +196,6 @@ _COUNTERS = {
 }
 
 
-def failures_of(reports: Sequence[FormationReport]) -> list[FormationReport]:
-    """Return the reports of failures, temporary or permanent."""
-    return [report for report in reports if _is_failure(report)]
-
-
-def _is_failure(report: FormationReport) -> bool:
+def is_failure(report: FormationReport) -> bool:
+    """Return whether a range failed, temporarily or permanently."""
     return report.outcome == "failed" or (report.outcome == "waiting" and report.error is not None)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -25,7 +26,7 @@ from edenmem.engine.cold.report import (
     ColdReport,
     Rule,
     StopKind,
-    failures_of,
+    is_failure,
 )
 from edenmem.engine.edits.checks import expire
 from edenmem.engine.edits.reviewer import settle_overdue
@@ -53,76 +54,8 @@ from edenmem.models.formation import PROOF_WAIT, FormationStatus, Reach, Trigger
 from edenmem.models.host import Session
 from edenmem.store.protocol.formations import QuietSession
 
-
-class Ending:
-    """Decide when a run ends early, and note the reason in ``report``.
-
-    A rejected API key, a wrong setting, unsearchable vectors, an unusable index or a spent budget
-    ends the run immediately; an outage ends it after ``outage_after`` sessions in a row. ``cut`` is
-    set if running sessions have to stop too.
-    """
-
-    def __init__(self, report: ColdReport, *, outage_after: int) -> None:
-        self.ended = False
-        self.cut = asyncio.Event()
-        self._report = report
-        self._outage_after = outage_after
-        self._in_a_row: set[str] = set()
-        self._outage: tuple[StopKind, EdenmemError] | None = None
-        self._formed = False
-
-    def handle_error(self, error: Exception, session: Session, agent_id: str | None) -> None:
-        """Report the error of a session; end the run if it affects all sessions."""
-        match error:
-            case BudgetExceeded():
-                # Running sessions raise the same error; paid results are kept.
-                self._report.stop("budget", error.message, error.hint)
-                self.ended = True
-            case ProviderAuthError():
-                self.end("provider", error.message, error.hint)
-            case FactKeyConflict():
-                self.end("conflict", error.message, error.hint)
-            case SearchIndexUnusable() | EmbeddingModelMismatch(everywhere=True):
-                self.end("database", error.message, error.hint)
-            case ConfigError() | InputError():
-                self.end("configuration", error.message, error.hint)
-            case EdenmemError():
-                self.fail(session, agent_id, error.message)
-                if kind := _outage(error):
-                    self._count(kind, error, session)
-            case _:
-                self.fail(session, agent_id, f"{type(error).__name__}: {error}")
-
-    def fail(self, session: Session, agent_id: str | None, reason: str) -> None:
-        """Report a failure that does not count as an attempt."""
-        failure = ColdFailure(
-            session_id=session.id, session=session.label, agent_id=agent_id, reason=reason
-        )
-        self._report.failed = (*self._report.failed, failure)
-
-    def note_success(self) -> None:
-        """Note that a session was formed: there is no outage."""
-        self._in_a_row.clear()
-        self._formed = True
-
-    def conclude(self) -> None:
-        """Report an outage even after few sessions, if none was formed."""
-        if self._outage is not None and not self._formed:
-            kind, error = self._outage
-            self._report.stop(kind, error.message, error.hint)
-
-    def end(self, kind: StopKind, reason: str, hint: str | None = None) -> None:
-        """Start no more sessions, and cancel running ones after the grace period."""
-        self._report.stop(kind, reason, hint)
-        self.ended = True
-        self.cut.set()
-
-    def _count(self, kind: StopKind, error: EdenmemError, session: Session) -> None:
-        if kind != "configuration":  # that may affect only one session's scopes
-            self._outage = kind, error
-        self._in_a_row.add(session.id)  # the agents of a session count once
-        if len(self._in_a_row) >= self._outage_after:
-            self.end(kind, error.message, error.hint)
+if TYPE_CHECKING:
+    from edenmem.engine.service import MemoryService
 
 
 def _outage(error: EdenmemError) -> StopKind | None:
@@ -160,29 +93,9 @@ class ColdOptions(msgspec.Struct, frozen=True, kw_only=True):
         return Reach.INCLUDE_FORMED if self.include_formed else Reach.WAITING
 
 
-class SessionWork(Protocol):
-    """The work on a session, implemented by `edenmem.engine.service.MemoryService`."""
-
-    async def form_memories(
-        self,
-        session_id: str,
-        *,
-        agent_id: str,
-        trigger: Trigger,
-        reach: Reach,
-        is_time_up: Callable[[], bool] | None,
-    ) -> list[FormationReport]:
-        """Form the due messages, then consolidate the due scopes."""
-
-    async def consolidate_session(
-        self, session_id: str, *, agent_id: str
-    ) -> list[ConsolidationReport]:
-        """Consolidate the due scopes of a session."""
-
-
 async def run_cold(
     runtime: Runtime,
-    serve: Callable[[Runtime], SessionWork],
+    serve: Callable[[Runtime], MemoryService],
     options: ColdOptions | None = None,
     *,
     stop: asyncio.Event | None = None,
@@ -215,12 +128,16 @@ async def run_cold(
 
 
 class _Run:
-    """One run with its sessions and workers."""
+    """One run with its sessions and workers.
+
+    A rejected API key, a wrong setting, unsearchable vectors, an unusable index or a spent budget
+    ends the run immediately; an outage ends it after ``cold.outage_after`` sessions in a row.
+    """
 
     def __init__(
         self,
         runtime: Runtime,
-        work: SessionWork,
+        work: MemoryService,
         options: ColdOptions,
         progress: Callable[[ColdReport], None],
     ) -> None:
@@ -229,7 +146,6 @@ class _Run:
         self._store = runtime.store
         self._settings = runtime.settings.cold
         self._work = work
-        self._clock = runtime.clock
         self._options = options
         self._progress = progress
         self._assessor = Assessor(runtime, estimates=options.dry_run, reach=options.reach)
@@ -237,24 +153,26 @@ class _Run:
             runtime.settings.formation, all_status=options.all_status, reach=options.reach
         )
         self._seen: set[str] = set()
-        self._before = runtime.clock() - timedelta(minutes=runtime.settings.cold.quiet_minutes)
+        self._before = runtime.clock() - timedelta(minutes=self._settings.quiet_minutes)
         self._sessions = runtime.store.cold.quiet_sessions(
             before=self._before, rules=None if options.dry_run else self._rules
         )
         self._exhausted = False
         self._tried_before: deque[QuietSession] = deque()
         self._turn = asyncio.Lock()
-        self._ending = Ending(self.report, outage_after=runtime.settings.cold.outage_after)
         self._taken_up = 0
+        self._ended = False
+        self._cut = asyncio.Event()  # running sessions have to stop too
+        self._down: set[str] = set()  # sessions that met an outage in a row
+        self._outage: tuple[StopKind, EdenmemError] | None = None
+        self._formed = False
 
     # -- workers -----------------------------------------------------------------------------
 
     async def work(self, stop: asyncio.Event) -> None:
         """Process all sessions with the workers, until the end of the run, then sweep."""
-        try:
+        with self._ending_without_store():
             await in_thread(self._share)
-        except StoreError as failure:
-            self._ending.end("database", failure.message, failure.hint)
         workers = [asyncio.create_task(self._worker()) for _ in range(self._settings.concurrency)]
         watching = asyncio.create_task(self._watch(stop))
         cutting = asyncio.create_task(self._cut_off(workers))
@@ -264,17 +182,69 @@ class _Run:
             for task in (*workers, watching, cutting):
                 task.cancel()
             await asyncio.gather(*workers, watching, cutting, return_exceptions=True)
-        self._ending.conclude()
+        if self._outage is not None and not self._formed:  # even after few sessions
+            kind, error = self._outage
+            self.report.stop(kind, error.message, error.hint)
         for worker in workers:
-            if not worker.cancelled() and (error := worker.exception()) is not None:
-                raise error  # a bug, not an error of a session
-        if not self._options.dry_run:
-            await self._clean_up()
-        elif not self._ending.ended:
-            try:
+            if not worker.cancelled() and (bug := worker.exception()) is not None:
+                raise bug  # not an error of a session
+        with self._ending_without_store():
+            if not self._options.dry_run:
+                await self._clean_up()
+            elif not self._ended:
                 await in_thread(self._count_others)
-            except StoreError as error:
-                self._ending.end("database", error.message, error.hint)
+
+    @contextmanager
+    def _ending_without_store(self) -> Iterator[None]:
+        """End the run if the database cannot be used."""
+        try:
+            yield
+        except StoreError as error:
+            self._end("database", error)
+
+    def _end(self, kind: StopKind, error: EdenmemError) -> None:
+        """Start no more sessions, and cancel running ones after the grace period."""
+        self.report.stop(kind, error.message, error.hint)
+        self._ended = True
+        self._cut.set()
+
+    def _handle_error(self, error: Exception, session: Session, agent_id: str | None) -> None:
+        """Report the error of a session; end the run if it affects all sessions."""
+        match error:
+            case BudgetExceeded():
+                # Running sessions raise the same error; paid results are kept.
+                self.report.stop("budget", error.message, error.hint)
+                self._ended = True
+            case ProviderAuthError():
+                self._end("provider", error)
+            case FactKeyConflict():
+                self._end("conflict", error)
+            case SearchIndexUnusable() | EmbeddingModelMismatch(everywhere=True):
+                self._end("database", error)
+            case ConfigError() | InputError():
+                self._end("configuration", error)
+            case EdenmemError():
+                self._fail(session, agent_id, error.message)
+                if (kind := _outage(error)) is None:
+                    return
+                if kind != "configuration":  # that may affect only one session's scopes
+                    self._outage = kind, error
+                self._down.add(session.id)  # the agents of a session count once
+                if len(self._down) >= self._settings.outage_after:
+                    self._end(kind, error)
+            case _:
+                self._fail(session, agent_id, f"{type(error).__name__}: {error}")
+
+    def _fail(self, session: Session, agent_id: str | None, reason: str, **attempt: Any) -> None:
+        """Report a failure; without an ``attempt`` it does not count as one."""
+        failure = ColdFailure(
+            session_id=session.id,
+            session=session.label,
+            agent_id=agent_id,
+            reason=reason,
+            **attempt,
+        )
+        self.report.failed = (*self.report.failed, failure)
 
     def _share(self) -> None:
         """Note the former in force, and move cursors forward that were put back. Blocks."""
@@ -283,7 +253,7 @@ class _Run:
             return
         self.report.former = in_force
         if not self._options.dry_run:
-            since = self._clock() - COLD_QUERY - PROOF_WAIT
+            since = self._runtime.clock() - COLD_QUERY - PROOF_WAIT
             for finding in self._store.host.find_lost_progress(since=since):
                 moved = self._store.formations.advance_cursor(finding.target_id)
                 self.report.count("advanced", moved)
@@ -292,21 +262,22 @@ class _Run:
         """Remove what expired or came back, and settle items that were not reviewed in time."""
         only = self._options.agent_id
         agents = None if only is None else (only,)
+        gone = await in_thread(partial(expire, self._runtime, agent_ids=agents))
+        self.report.expired += gone
+        sweep = Sweep(self._runtime, agent_id=only, recent=RECENT)
+        self.report.forgotten, self.report.forgotten_left = await in_thread(sweep.run)
+        # Without notes, those of this moment go too.
+        age = timedelta(days=self._runtime.settings.told.days or -1)
+        self.report.notes_removed = await in_thread(
+            self._store.told.prune, self._runtime.clock() - age
+        )
         try:
-            gone = await in_thread(partial(expire, self._runtime, agent_ids=agents))
-            self.report.expired += gone
-            sweep = Sweep(self._runtime, agent_id=only, recent=RECENT)
-            self.report.forgotten, self.report.forgotten_left = await in_thread(sweep.run)
-            # Without notes, those of this moment go too.
-            age = timedelta(days=self._runtime.settings.told.days or -1)
-            self.report.notes_removed = await in_thread(self._store.told.prune, self._clock() - age)
             counts = await settle_overdue(self._runtime, only)
-            self.report.review_accepted = counts["accept"]
-            self.report.review_dropped = counts["reject"]
-        except StoreError as error:
-            self._ending.end("database", error.message, error.hint)
         except ProviderError as error:
             self.report.stop("provider", error.message, error.hint)
+        else:
+            self.report.review_accepted = counts["accept"]
+            self.report.review_dropped = counts["reject"]
 
     def _count_others(self) -> None:
         """Count the sessions not assessed, and failed formations, for a dry run. Blocks."""
@@ -314,46 +285,43 @@ class _Run:
         for session, messages in self._assessor.find_others(self._seen, only=only):
             if session.incognito or messages:
                 self.report.leave_out("incognito" if session.incognito else "not_quiet", messages)
-        failed: dict[str, int] = {}
+        failed = Counter[str]()
         for formation in self._store.formations.list_formations(
             agent_id=only, statuses=(FormationStatus.FAILED,)
         ):
-            failed.setdefault(formation.session_id, 0)
             failed[formation.session_id] += len(formation.message_ids)
         for count in failed.values():
             self.report.leave_out("failed", count)
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._ending.end("interrupted", "the run was stopped")
+        self._end("interrupted", EdenmemError("the run was stopped"))
 
     async def _cut_off(self, workers: Sequence[asyncio.Task[None]]) -> None:
-        await self._ending.cut.wait()
+        await self._cut.wait()
         await asyncio.sleep(self._settings.grace_seconds)
         for worker in workers:
             worker.cancel()
 
     async def _worker(self) -> None:
-        while not self._ending.ended:
+        while not self._ended:
             quiet, again = await self._next()
             if quiet is None:
                 return
             try:
                 await self._take(quiet, again)
             except Exception as error:  # noqa: BLE001 - reported; other sessions continue
-                self._ending.handle_error(error, quiet.session, None)
+                self._handle_error(error, quiet.session, None)
             self._progress(self.report)
 
     async def _next(self) -> tuple[QuietSession | None, bool]:
         """Return the next session, and whether it was postponed before."""
         async with self._turn:
             if not self._exhausted:
-                try:
+                quiet = None
+                with self._ending_without_store():
                     quiet = await in_thread(next, self._sessions, None)
-                except StoreError as error:
-                    self._ending.end("database", error.message, error.hint)
-                    return None, False
-                if quiet is not None:
+                if quiet is not None or self._ended:
                     return quiet, False
                 self._exhausted = True
             return (self._tried_before.popleft(), True) if self._tried_before else (None, True)
@@ -403,42 +371,38 @@ class _Run:
             await in_thread(self._store.cold.settle, session.id, seen=quiet.seen, rules=self._rules)
 
     def _count_left_out(self, prospects: Sequence[Prospect], wrong_status: bool) -> None:
-        left_out: dict[Rule, int] = {}
-
-        def leave_out(rule: Rule, messages: int) -> None:
-            left_out[rule] = left_out.get(rule, 0) + messages
-
+        left_out = Counter[Rule]()  # a session counts once, also without messages
         for each in prospects:
             match each.work:
                 case "waiting" | "taken":
                     self.report.count(each.work)
-                    leave_out(each.work, each.messages)
+                    left_out[each.work] += each.messages
                 case "nothing":
                     self.report.count("not_due")
                     if each.messages:
-                        leave_out("below_threshold", each.messages)
+                        left_out["below_threshold"] += each.messages
                 case "form" if wrong_status:
-                    leave_out("status", each.messages)
+                    left_out["status"] += each.messages
             if each.by_platform:
-                leave_out("formed_by_platform", each.by_platform)
+                left_out["formed_by_platform"] += each.by_platform
             if each.left_to_platform:
                 self.report.count("left_to_platform", each.left_to_platform)
-                leave_out("left_to_platform", each.left_to_platform)
+                left_out["left_to_platform"] += each.left_to_platform
         for rule, messages in left_out.items():
             self.report.leave_out(rule, messages)
 
     def _is_left_out(self, spoken: datetime | None, due: Sequence[Prospect]) -> bool:
         options = self._options
-        messages = sum(each.messages for each in due)
-        oldest = self._clock() - options.max_age if options.max_age is not None else None
-        if oldest is not None and spoken is not None and spoken < oldest:
-            self.report.leave_out("max_age", messages)
-            return True
-        if options.limit is not None and self._taken_up >= options.limit:
-            self.report.leave_out("limit", messages)
-            return True
-        self._taken_up += 1
-        return False
+        rule: Rule | None = None
+        if options.max_age is not None and spoken is not None:
+            rule = "max_age" if spoken < self._runtime.clock() - options.max_age else None
+        if rule is None and options.limit is not None and self._taken_up >= options.limit:
+            rule = "limit"
+        if rule is None:
+            self._taken_up += 1
+            return False
+        self.report.leave_out(rule, sum(each.messages for each in due))
+        return True
 
     async def _do(self, session: Session, due: Sequence[Prospect]) -> None:
         if self._options.dry_run:
@@ -501,7 +465,7 @@ class _Run:
         try:
             texts = await self._work.consolidate_session(session.id, agent_id=agent_id)
         except Exception as error:  # noqa: BLE001 - reported; other sessions continue
-            self._ending.handle_error(error, session, agent_id)
+            self._handle_error(error, session, agent_id)
             return False
         self.report.count_texts(texts)
         self._report_failed(session, agent_id, texts)
@@ -522,15 +486,15 @@ class _Run:
                 reach=self._options.reach,
                 is_time_up=is_time_up,
             )
-            for report in failures_of(reports):
-                failure = await self._failure(report, session)
-                self.report.failed = (*self.report.failed, failure)
+            for report in filter(is_failure, reports):
+                await self._report_failed_range(session, report)
         except Exception as error:  # noqa: BLE001 - reported; other sessions continue
-            self._ending.handle_error(error, session, agent_id)
+            self._handle_error(error, session, agent_id)
             return
         self.report.add_formations(reports)
-        if any(report.outcome == "applied" for report in reports):
-            self._ending.note_success()
+        if any(report.outcome == "applied" for report in reports):  # there is no outage
+            self._down.clear()
+            self._formed = True
         for report in reports:
             self._report_failed(session, agent_id, report.consolidations)
 
@@ -539,15 +503,14 @@ class _Run:
     ) -> None:
         for text in texts:
             if text.outcome == "failed":
-                self._ending.fail(session, agent_id, f"consolidation: {text.error}")
+                self._fail(session, agent_id, f"consolidation: {text.error}")
 
-    async def _failure(self, report: FormationReport, session: Session) -> ColdFailure:
+    async def _report_failed_range(self, session: Session, report: FormationReport) -> None:
         formation = await in_thread(self._store.formations.formation, report.formation_id or "")
-        return ColdFailure(
-            session_id=session.id,
-            session=session.label,
-            agent_id=report.agent_id,
-            reason=report.error or "unknown error",
+        self._fail(
+            session,
+            report.agent_id,
+            report.error or "unknown error",
             formation_id=report.formation_id,
             attempts=formation.attempts if formation else 0,
             final=report.outcome == "failed",
