@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from edenmem.engine.consolidation import draft as consolidation_draft
 from edenmem.engine.consolidation.draft import Assignment, Draft, DraftRefused
-from edenmem.engine.consolidation.propagation import Propagator, wants_propagation
+from edenmem.engine.consolidation.propagation import propagate, wants_propagation
 from edenmem.engine.formation.formation_input import PERSONA_CHARACTERS
 from edenmem.engine.formation.transcript import cut_middle, tidy_name
 from edenmem.engine.reports import ConsolidationReport, FixedConflict
@@ -44,13 +46,11 @@ from edenmem.errors import (
     UnavailableError,
 )
 from edenmem.models.changes import ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
-from edenmem.models.formation import PROOF_WAIT, CallUsage
-from edenmem.models.host import Agent
+from edenmem.models.formation import PROOF_WAIT, CallUsage, Decision
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import (
     MOST_FAILURES,
     FailedDrafts,
-    FixedSentence,
     Policy,
     Reflection,
 )
@@ -70,33 +70,31 @@ class _NeedsReview(Exception):
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a scope at the beginning of an attempt."""
+    """The state of a scope at the beginning of an attempt; ``work`` has all pending reflections.
+
+    ``key`` is the key in replay files, made of names, which a new database keeps.
+    """
 
     scope: Scope
-    agent: Agent
     policy: Policy | None
-    owner_name: str
+    work: Assignment
+    key: str
     model: str
     threshold: int
-    word_limit: int
-    most_words: int
-    text: str
-    known: tuple[str, ...]
     version: int
-    pending: tuple[Reflection, ...]
     is_taken: bool
     propagates: bool
     unpropagated: tuple[int, ...]
-    fixed: tuple[FixedSentence, ...]
     failed: FailedDrafts | None
 
     @property
     def fingerprint(self) -> str:
         """Return the same value while nothing changes that a model could answer differently."""
+        work = self.work
         return derived_id(
-            *("draft", str(self.version), self.text, str(self.word_limit), self.model),
-            _instructions(self.policy) or "",
-            *(f"{each.id}/{each.version}" for each in self.pending),
+            *("draft", str(self.version), work.current, str(work.word_limit), self.model),
+            work.instructions or "",
+            *(f"{each.id}/{each.version}" for each in work.reflections),
         )
 
     @property
@@ -108,23 +106,8 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_over_limit(self) -> bool:
-        return word_count(self.text) > self.word_limit
-
-    @property
-    def shown_owner(self) -> str:
-        """Return the owner for the prompt, on one line and without prompt syntax.
-
-        Users choose their names and the titles of sessions: these are untrusted.
-        """
-        return tidy_name(self.owner_name or self.agent.label) or f"one {self.scope.kind}"
-
-    @property
-    def key(self) -> str:
-        """Return the key in replay files, made of names, which a new database keeps."""
-        names = [str(self.scope.kind), self.agent.username]
-        return "/".join(
-            [*names, *([self.owner_name] if self.owner_name else []), str(self.version)]
-        )
+        """Return whether the text is over its limit."""
+        return word_count(self.work.current) > self.work.word_limit
 
 
 class Consolidator:
@@ -135,12 +118,12 @@ class Consolidator:
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._store = runtime.store
         self._settings = runtime.settings
         self._llm = runtime.llm
         self._actor = runtime.actor
         self._clock = runtime.clock
-        self._propagator = Propagator(runtime)
 
     async def due(self, scopes: Sequence[Scope], *, at_once: bool = False) -> list[Scope]:
         """Return the active scopes at their threshold, or with a pending propagation.
@@ -217,7 +200,7 @@ class Consolidator:
         """
         usage: list[CallUsage] = []
         try:
-            report, unpropagated = await self._consolidate(
+            report = await self._consolidate(
                 scope, usage, force=force, at_once=at_once, dry_run=dry_run
             )
         finally:
@@ -225,10 +208,10 @@ class Consolidator:
                 await keep_usage(
                     self._store, scope.agent_id, "consolidation", usage, at=self._clock()
                 )
-        if dry_run or not unpropagated:
+        if dry_run:
             return report
-        outcome = await self._propagator.propagate(scope)
-        return msgspec.structs.replace(
+        outcome = await propagate(self._runtime, scope)
+        return replace(
             report,
             usage=(*report.usage, *outcome.usage),
             propagated=outcome.added,
@@ -238,64 +221,50 @@ class Consolidator:
 
     async def _consolidate(
         self, scope: Scope, usage: list[CallUsage], *, force: bool, at_once: bool, dry_run: bool
-    ) -> tuple[ConsolidationReport, bool]:
-        """Return the report, and whether a propagation is pending; add calls to ``usage``."""
+    ) -> ConsolidationReport:
+        """Return the report; add calls to ``usage``."""
         attempts = self._settings.consolidation.conflict_retries + 1
         had_pending = False
         for _ in range(attempts):
             state = await in_thread(self._load, scope)
-            unpropagated = bool(state.unpropagated)
+            report = partial(_report, state, usage)
             outcome = _idle(state, force=force, at_once=at_once)
-            if had_pending and not state.pending:
+            if had_pending and not state.work.reflections:
                 outcome = "nothing_pending"  # another writer was faster
-            had_pending |= bool(state.pending)
+            had_pending |= bool(state.work.reflections)
             if outcome:
-                return _report(state, outcome, usage=usage), unpropagated
+                return report(outcome)
             if not dry_run:
                 await in_thread(self._store.database.require_writable)
-            taken = _fitting(state, self._settings.formation.max_characters)
+            taken = _fitting(state.work, self._settings.formation.max_characters)
             asker = Asker(require_llm(self._llm), state.key)
+            asker.spent = usage
             try:
                 draft = await self._draft(state, taken, asker, force=force)
             except _NeedsReview as review:
-                failed = msgspec.structs.replace(state.failures, reviews=review.pairs)
+                failed = replace(state.failures, reviews=review.pairs)
                 if not dry_run:
                     await in_thread(self._store.changes.set_failed_drafts, scope, failed)
-                state = msgspec.structs.replace(state, failed=failed)
-                used = [*usage, *asker.spent]
-                return _report(state, "waiting_for_review", usage=used), unpropagated
+                return _report(replace(state, failed=failed), usage, "waiting_for_review")
             except (ProviderError, DraftRefused) as error:
                 if not dry_run and not is_outage(error) and not isinstance(error, ReplayMiss):
                     failed = FailedDrafts(state.fingerprint, state.failures.count + 1)
                     await in_thread(self._store.changes.set_failed_drafts, scope, failed)
-                is_size = isinstance(error, ContextOverflow)
-                if is_size:
+                if isinstance(error, ContextOverflow):
                     error.add_hint("lower the scope's word limit")
-                report = _report(
-                    state,
-                    "failed",
-                    usage=[*usage, *asker.spent],
-                    error=error.advised_message if is_size else error.message,
-                )
-                return msgspec.structs.replace(report, is_outage=is_outage(error)), unpropagated
-            finally:
-                usage.extend(asker.spent)
+                    return report("failed", error=error.advised_message)
+                return report("failed", error=error.message, is_outage=is_outage(error))
             if dry_run:
-                return _report(state, "dry_run", usage=usage, draft=draft), unpropagated
-            if not draft.taken and draft.text == state.text:
-                report = _report(state, "unchanged", usage=usage)
-                return msgspec.structs.replace(report, dropped=draft.dropped), unpropagated
+                return report("dry_run", draft=draft)
+            if not draft.taken and draft.text == state.work.current:
+                return report("unchanged", dropped=draft.dropped)
             result = await in_thread(self._write, state, draft)
             if result.ok:
-                report = _report(state, "written", usage=usage, draft=draft)
-                return report, unpropagated or state.propagates
+                return report("written", draft=draft)
             if result.status is not ChangeStatus.CONFLICT:
-                error_text = result.detail or result.status
-                return _report(state, "failed", usage=usage, error=error_text), unpropagated
+                return report("failed", error=result.detail or result.status)
         conflicts = "1 conflicting write" if attempts == 1 else f"{attempts} conflicting writes"
-        return _report(
-            state, "failed", usage=usage, error=f"gave up after {conflicts}"
-        ), unpropagated
+        return report("failed", error=f"gave up after {conflicts}")
 
     # -- store access, in a thread -------------------------------------------------------------
 
@@ -324,30 +293,41 @@ class Consolidator:
         documents = self._store.memory.consolidations((scope, *others))
         document = documents.get(scope)
         policy = self._store.memory.policies((scope,)).get(scope)
-        limit = word_limit_of(self._store, self._settings, scope, policy, document)
         pending = tuple(self._store.memory.pending(scope))
-        return _State(
-            scope=scope,
-            agent=agent,
-            policy=policy,
-            owner_name=self._owner_name(scope),
-            model=(policy and policy.slow_model)
-            or slow_model_of(self._store, self._settings, agent),
-            threshold=consolidate_at_of(self._store, self._settings, scope, policy),
-            word_limit=limit,
-            most_words=most_words(limit),
-            text=document.consolidated_content if document else "",
+        owner, version = self._owner_name(scope), document.version if document else 0
+        names = (scope.kind, agent.username, *([owner] if owner else []), str(version))
+        instructions = policy and (policy.consolidation_instructions or policy.memory_instructions)
+        work = Assignment(
+            kind=scope.kind,
+            # Users choose their names and the titles of sessions: these are untrusted.
+            owner=tidy_name(owner or agent.label) or f"one {scope.kind}",
+            agent=tidy_name(agent.label),
+            persona=cut_middle(clean(agent.persona).strip(), PERSONA_CHARACTERS),
+            current=document.consolidated_content if document else "",
             known=tuple(
                 text
                 for each in others
                 if each in documents and (text := documents[each].consolidated_content.strip())
             ),
-            version=document.version if document else 0,
-            pending=pending,
+            fixed=document.fixed if document else (),
+            reflections=pending,
+            instructions=instructions or None,
+            word_limit=word_limit_of(self._store, self._settings, scope, policy, document),
+            now=self._clock(),
+            takes_orders=policy is not None and bool(policy.orders),
+        )
+        return _State(
+            scope=scope,
+            policy=policy,
+            work=work,
+            key="/".join(names),
+            model=(policy and policy.slow_model)
+            or slow_model_of(self._store, self._settings, agent),
+            threshold=consolidate_at_of(self._store, self._settings, scope, policy),
+            version=version,
             is_taken=self._is_taken(pending),
             propagates=wants_propagation(self._settings, scope, policy),
             unpropagated=document.unpropagated_versions if document else (),
-            fixed=document.fixed if document else (),
             failed=self._store.memory.failed_drafts((scope,)).get(scope),
         )
 
@@ -380,7 +360,7 @@ class Consolidator:
             scope=state.scope,
             expected_version=state.version,
             content=draft.text,
-            word_limit=state.word_limit,
+            word_limit=state.work.word_limit,
             at=now,
             absorbed_ids=tuple(reflection.id for reflection in draft.taken),
             propagate=state.propagates,
@@ -405,41 +385,26 @@ class Consolidator:
             _NeedsReview: without ``force``, a reflection contradicts a fixed sentence.
         """
         taken = taken[: max(len(taken) >> 2 * state.failures.count, 1)]
-        work = self._assignment(state, taken)
-        keeps = force or state.is_over_limit
-        if taken or not state.is_over_limit:
+        work, current = replace(state.work, reflections=taken), state.work.current
+        most, is_over = most_words(work.word_limit), state.is_over_limit
+        keeps = force or is_over
+        if taken or not is_over:
             draft = await self._ask(state, work, asker, force=force)
         else:
-            draft = await self._shorten(state, work, state.text, asker)
-        if word_count(draft.text) > state.most_words and asker.asked[-1] != "shorten":
+            draft = await self._shorten(state, work, current, asker)
+        if word_count(draft.text) > most and asker.asked[-1] != "shorten":
             draft = await self._shorten(state, work, draft.text, asker)
         if not keeps and (lost := consolidation_draft.find_loss(draft.text, work)):
             draft = await self._ask(state, work, asker, force=force, lost=lost)
-        if word_count(draft.text) > state.most_words and len(taken) > 1:
-            work = self._assignment(state, taken[: len(taken) // 2])
+        if word_count(draft.text) > most and len(taken) > 1:
+            work = replace(work, reflections=taken[: len(taken) // 2])
             draft = await self._ask(state, work, asker, force=force)
         if not keeps:
             consolidation_draft.demand_kept(draft.text, work)
         # A text over its limit is never stuck: it may shrink step by step.
-        limit = max(state.most_words, word_count(state.text) - 1 if state.is_over_limit else 0)
+        limit = max(most, word_count(current) - 1 if is_over else 0)
         consolidation_draft.demand_length(draft.text, limit)
         return draft
-
-    def _assignment(self, state: _State, taken: Sequence[Reflection]) -> Assignment:
-        return Assignment(
-            kind=state.scope.kind,
-            owner=state.shown_owner,
-            agent=tidy_name(state.agent.label),
-            persona=cut_middle(clean(state.agent.persona).strip(), PERSONA_CHARACTERS),
-            current=state.text,
-            known=state.known,
-            fixed=state.fixed,
-            reflections=tuple(taken),
-            instructions=_instructions(state.policy),
-            word_limit=state.word_limit,
-            now=self._clock(),
-            takes_orders=state.policy is not None and bool(state.policy.orders),
-        )
 
     async def _ask(
         self,
@@ -469,7 +434,7 @@ class Consolidator:
             kind=work.kind,
             text=text,
             words=word_count(text),
-            word_limit=state.word_limit,
+            word_limit=work.word_limit,
             fixed=work.fixed,
         )
         return consolidation_draft.review_draft(answer.text, work)
@@ -495,11 +460,12 @@ def _contradictions(found: Iterable[Contradiction], work: Assignment) -> Iterato
 
 def _idle(state: _State, *, force: bool, at_once: bool) -> str:
     """Return why a scope is not due, or ""."""
+    pending = state.work.reflections
     if force:
-        has_work = state.pending or (state.text.strip() and not state.unpropagated)
+        has_work = pending or (state.work.current.strip() and not state.unpropagated)
         return "" if has_work else "nothing_pending"
     threshold = 1 if at_once else state.threshold
-    if why_not := why_not_due(state.policy, len(state.pending), threshold):
+    if why_not := why_not_due(state.policy, len(pending), threshold):
         return why_not
     if state.is_taken and not at_once:
         return "waiting"
@@ -508,35 +474,31 @@ def _idle(state: _State, *, force: bool, at_once: bool) -> str:
     return ""
 
 
-def _instructions(policy: Policy | None) -> str | None:
-    """Return the instructions for the text, or else those for memory."""
-    if policy is None:
-        return None
-    return policy.consolidation_instructions or policy.memory_instructions
-
-
-def _fitting(state: _State, characters: int) -> tuple[Reflection, ...]:
+def _fitting(work: Assignment, characters: int) -> tuple[Reflection, ...]:
     """Return the oldest pending reflections that fit into one prompt, at least one."""
-    room = characters - len(state.text) - sum(map(len, state.known))
-    for count, reflection in enumerate(state.pending):
+    room = characters - len(work.current) - sum(map(len, work.known))
+    for count, reflection in enumerate(work.reflections):
         room -= len(reflection.content)
         if room < 0:
-            return state.pending[: max(count, 1)]
-    return state.pending
+            return work.reflections[: max(count, 1)]
+    return work.reflections
 
 
 def _report(
     state: _State,
+    usage: Sequence[CallUsage],
     outcome: str,
     *,
-    usage: Sequence[CallUsage],
     draft: Draft | None = None,
     error: str | None = None,
+    dropped: tuple[Decision, ...] = (),
+    is_outage: bool = False,
 ) -> ConsolidationReport:
     """Return a report; ``draft`` is the new text, in a dry run too."""
-    after = state.text if draft is None else draft.text
+    work = state.work
+    after = work.current if draft is None else draft.text
     taken = () if draft is None else draft.taken
-    pending = {each.id: each.content for each in state.pending}
+    pending = {each.id: each.content for each in work.reflections}
     if outcome == "stuck":
         error = (
             f"the last {MOST_FAILURES} drafts were refused; not tried again until text, word"
@@ -547,22 +509,23 @@ def _report(
         outcome=outcome,
         version=state.version + (draft is not None),
         absorbed=len(taken),
-        left=len(state.pending) - len(taken),
+        left=len(pending) - len(taken),
         words=word_count(after),
-        word_limit=state.word_limit,
-        before=state.text,
+        word_limit=work.word_limit,
+        before=work.current,
         after=after,
         usage=tuple(usage),
         error=error,
-        dropped=draft.dropped if draft else (),
+        is_outage=is_outage,
+        dropped=draft.dropped if draft else dropped,
         restored=draft.restored if draft else (),
         conflicts=tuple(
             FixedConflict(
-                fixed=state.fixed[number - 1].text,
-                by=state.fixed[number - 1].by,
+                fixed=work.fixed[number - 1].text,
+                by=work.fixed[number - 1].by,
                 reflection=pending.get(reflection_id, ""),
             )
             for number, reflection_id in state.failures.reviews
-            if outcome == "waiting_for_review" and 1 <= number <= len(state.fixed)
+            if outcome == "waiting_for_review" and 1 <= number <= len(work.fixed)
         ),
     )

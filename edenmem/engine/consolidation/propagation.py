@@ -58,19 +58,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     reflections: tuple[Reflection, ...]
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The restrictions on proposals.
-
-    ``movable`` are the IDs that may be propagated, ``people`` names that must not become public,
-    ``known`` the existing lines of the target.
-    """
-
-    movable: frozenset[str]
-    confidences: Confidences
-    people: tuple[str, ...]
-    known: frozenset[str]
-
-
 def wants_propagation(settings: Settings, scope: Scope, policy: Policy | None) -> bool:
     """Return whether propagation is enabled for a scope."""
     if scope.kind not in SOURCES or (policy is not None and policy.private):
@@ -103,28 +90,8 @@ def batches(store: Store, settings: Settings, scope: Scope, version: int) -> lis
             reflections=tuple(reflections),
         )
         for target, reflections in sorted(by_target.items())
-        if _is_open(policies.get(target))
+        if target not in policies or policies[target].active
     ]
-
-
-def bounds(store: Store, settings: Settings, batch: Batch) -> Bounds:
-    """Return the restrictions, read after the model call to include recent privacy changes."""
-    ids = [reflection.id for reflection in batch.reflections]
-    is_open = _is_open(store.memory.policies((batch.target,)).get(batch.target))
-    movable = (r.id for r in _movable(store, settings, batch.source, ids) if is_open)
-    spoken = dict.fromkeys(r.session_id for r in batch.reflections if r.session_id is not None)
-    sessions = [session for session in map(store.host.session, spoken) if session is not None]
-    everybody = batch.target.kind is ScopeKind.AGENT
-    return Bounds(
-        movable=frozenset(movable),
-        confidences=Confidences(_private_texts(store, batch.source, sessions)),
-        people=tuple(_people(store, batch, sessions)) if everybody else (),
-        known=frozenset(map(fold, _memory(store, batch.target))),
-    )
-
-
-def _is_open(policy: Policy | None) -> bool:
-    return policy is None or policy.active
 
 
 def _read_absorbed_ids(store: Store, text: Consolidation, version: int) -> tuple[str, ...]:
@@ -218,178 +185,173 @@ class Propagation(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Propagator:
-    """Propagate versions of scopes.
+async def propagate(runtime: Runtime, scope: Scope) -> Propagation:
+    """Propagate all pending versions of a scope.
 
-    Args:
-        runtime: Without an ``llm`` nothing is propagated, and versions stay pending.
+    Without a language model, versions stay pending. Failures are not raised but returned as
+    ``error``, and retried the next time. If propagation was disabled or the scope made private
+    since, the pending marks are removed.
     """
+    store, done = runtime.store, Propagation()
+    try:
+        text = (await in_thread(store.memory.consolidations, (scope,))).get(scope)
+        for version in text.unpropagated_versions if text is not None else ():
+            for batch in await in_thread(batches, store, runtime.settings, scope, version):
+                done = await _propose(runtime, batch, done)
+                if done.error is not None:
+                    return done
+            await in_thread(store.changes.settle_propagation, scope, version)
+    except EdenmemError as error:
+        return msgspec.structs.replace(done, error=error.message)
+    return done
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._store = runtime.store
-        self._settings = runtime.settings
-        self._llm = runtime.llm
-        self._actor = runtime.actor
-        self._clock = runtime.clock
 
-    async def propagate(self, scope: Scope) -> Propagation:
-        """Propagate all pending versions of a scope.
-
-        Failures are not raised but returned as ``error``, and retried the next time. If propagation
-        was disabled or the scope made private since, the pending marks are removed.
-        """
-        done = Propagation()
-        try:
-            texts = await in_thread(self._store.memory.consolidations, (scope,))
-            text = texts.get(scope)
-            for version in text.unpropagated_versions if text is not None else ():
-                for batch in await in_thread(batches, self._store, self._settings, scope, version):
-                    done = await self._propose(batch, done)
-                    if done.error is not None:
-                        return done
-                await in_thread(self._store.changes.settle_propagation, scope, version)
-        except EdenmemError as error:
-            return msgspec.structs.replace(done, error=error.message)
-        return done
-
-    async def _propose(self, batch: Batch, done: Propagation) -> Propagation:
-        """Propagate one batch, and return ``done`` with its result added."""
-        asker = Asker(require_llm(self._llm), await in_thread(self._key, batch))
-        decisions: tuple[Decision, ...] = ()
-        added, failure = 0, None
-        try:
-            items = await self._ask(batch, asker)
-            added, decisions = await in_thread(self._apply, batch, items)
-        except EdenmemError as error:
-            failure = error.message
-        finally:
-            await keep_usage(
-                self._store, batch.source.agent_id, "propagation", asker.spent, at=self._clock()
-            )
-        return Propagation(
-            added=done.added + added,
-            decisions=(*done.decisions, *decisions),
-            usage=(*done.usage, *asker.spent),
-            error=failure,
+async def _propose(runtime: Runtime, batch: Batch, done: Propagation) -> Propagation:
+    """Propagate one batch, and return ``done`` with its result added."""
+    asker = Asker(require_llm(runtime.llm), await in_thread(_key, runtime.store, batch))
+    decisions: tuple[Decision, ...] = ()
+    added, failure = 0, None
+    try:
+        items = await _ask(runtime, batch, asker)
+        added, decisions = await in_thread(_apply, runtime, batch, items)
+    except EdenmemError as error:
+        failure = error.message
+    finally:
+        await keep_usage(
+            runtime.store, batch.source.agent_id, "propagation", asker.spent, at=runtime.clock()
         )
+    return Propagation(
+        added=done.added + added,
+        decisions=(*done.decisions, *decisions),
+        usage=(*done.usage, *asker.spent),
+        error=failure,
+    )
 
-    def _key(self, batch: Batch) -> str:
-        """Return the key in replay files."""
-        agent = self._store.host.agent(batch.source.agent_id)
-        owner = batch.source.owner
-        if batch.source.kind is ScopeKind.USER:
-            user = self._store.host.users_by_ids((owner,)).get(owner)
-            owner = user.username if user else owner
-        above = "/".join(part for part in (batch.target.kind, batch.target.owner) if part)
-        name = agent.username if agent else batch.source.agent_id
-        return f"{batch.source.kind}/{name}/{owner}/{batch.version}/{above}"
 
-    async def _ask(self, batch: Batch, asker: Asker) -> Sequence[PropagatedItem]:
-        policy = batch.target_policy
-        answer = await asker.ask(
-            "propagate",
-            PropagateAnswer,
-            model=(policy and policy.fast_model) or self._settings.llm.fast_model,
-            now=self._clock(),
-            source="one person" if batch.source.kind is ScopeKind.USER else "one group",
-            target=(
-                "everybody who talks to the agent"
-                if batch.target.kind is ScopeKind.AGENT
-                else "the group in whose conversations they were learned"
-            ),
-            instructions=policy.memory_instructions if policy else None,
-            memory="\n".join(batch.memory),
-            reflections=[
-                {"number": number, "content": flat(reflection.content)}
-                for number, reflection in enumerate(batch.reflections, start=1)
-            ],
-            reflection_words=self._settings.formation.reflection_words,
-        )
-        return answer.items
+def _key(store: Store, batch: Batch) -> str:
+    """Return the key in replay files. Blocks."""
+    agent, owner = store.host.agent(batch.source.agent_id), batch.source.owner
+    if batch.source.kind is ScopeKind.USER:
+        user = store.host.users_by_ids((owner,)).get(owner)
+        owner = user.username if user else owner
+    above = "/".join(part for part in (batch.target.kind, batch.target.owner) if part)
+    name = agent.username if agent else batch.source.agent_id
+    return f"{batch.source.kind}/{name}/{owner}/{batch.version}/{above}"
 
-    # -- store access, in a thread -------------------------------------------------------------
 
-    def _apply(
-        self, batch: Batch, items: Sequence[PropagatedItem]
-    ) -> tuple[int, tuple[Decision, ...]]:
-        """Write the accepted proposals; return their number and all decisions."""
-        if not items:
-            return 0, ()
-        now = self._clock()
-        limits = bounds(self._store, self._settings, batch)
-        changes: dict[str, AddReflection] = {}
-        decisions: list[Decision] = []
-        known = set(limits.known)
-        everybody = batch.target.kind is ScopeKind.AGENT
-        for item in items:
-            content = tidy(item.content, self._settings.formation.reflection_words)
-            source = dict(enumerate(batch.reflections, 1)).get(item.reflection)
-            why = _refusal(content, source, limits, known, everybody=everybody)
-            if why is None and source is not None and source.id in changes:
-                why = "second proposal from the same reflection"
-            if why is not None or source is None:
-                decisions.append(Decision(content=content, action="REJECTED", reason=why or ""))
-                continue
-            known.add(fold(content))
-            change = self._addition(batch, source, content, now)
-            changes[source.id] = change
-            decisions.append(
-                Decision(
-                    content=content,
-                    action="ADD",
-                    target_id=change.reflection.id,
-                    reason=f"for the {batch.target.kind} scope",
-                )
-            )
-        results = self._store.changes.apply(
-            ChangeSet(actor=self._actor, at=now, changes=tuple(changes.values()), automatic=True)
-        )
-        added = sum(1 for result in results if result.status is ChangeStatus.APPLIED)
-        return added, tuple(decisions)
+async def _ask(runtime: Runtime, batch: Batch, asker: Asker) -> Sequence[PropagatedItem]:
+    policy = batch.target_policy
+    answer = await asker.ask(
+        "propagate",
+        PropagateAnswer,
+        model=(policy and policy.fast_model) or runtime.settings.llm.fast_model,
+        now=runtime.clock(),
+        source="one person" if batch.source.kind is ScopeKind.USER else "one group",
+        target=(
+            "everybody who talks to the agent"
+            if batch.target.kind is ScopeKind.AGENT
+            else "the group in whose conversations they were learned"
+        ),
+        instructions=policy.memory_instructions if policy else None,
+        memory="\n".join(batch.memory),
+        reflections=[
+            {"number": number, "content": flat(reflection.content)}
+            for number, reflection in enumerate(batch.reflections, start=1)
+        ],
+        reflection_words=runtime.settings.formation.reflection_words,
+    )
+    return answer.items
 
-    def _addition(
-        self, batch: Batch, source: Reflection, content: str, at: datetime
-    ) -> AddReflection:
-        key = (batch.text_id, str(batch.version), batch.target.key, source.id)
-        target = batch.target
-        return AddReflection(
-            id=derived_id("propagation", *key),
-            reflection=Reflection(
-                id=derived_id("propagated", *key),
-                scope=target.kind,
-                agent_id=target.agent_id,
-                group_id=target.group_id,
-                session_id=source.session_id,
+
+def _apply(
+    runtime: Runtime, batch: Batch, items: Sequence[PropagatedItem]
+) -> tuple[int, tuple[Decision, ...]]:
+    """Write the accepted proposals; return their number and all decisions. Blocks.
+
+    What restricts them is read after the model call, to include recent privacy changes.
+    """
+    if not items:
+        return 0, ()
+    store, settings, now = runtime.store, runtime.settings, runtime.clock()
+    current = batches(store, settings, batch.source, batch.version)
+    open_now = [each for each in current if each.target == batch.target]
+    movable = {reflection.id for each in open_now for reflection in each.reflections}
+    known = {fold(line) for line in _memory(store, batch.target)}
+    spoken = dict.fromkeys(r.session_id for r in batch.reflections if r.session_id is not None)
+    sessions = [session for session in map(store.host.session, spoken) if session is not None]
+    confidences = Confidences(_private_texts(store, batch.source, sessions))
+    is_public = batch.target.kind is ScopeKind.AGENT
+    people = tuple(_people(store, batch, sessions)) if is_public else ()
+    changes: dict[str, AddReflection] = {}
+
+    def why_not(content: str, source: Reflection | None) -> str | None:
+        if source is None:
+            return "unknown reflection number"
+        if source.id not in movable:
+            return "its reflection may no longer be propagated"
+        if junk := object_to(content):
+            return junk
+        if fold(content) in known:
+            return "already known"
+        if confidences.reveals(content):
+            return "reveals private content"
+        if has_contact(content):
+            return "contains contact details of a person"
+        if find_name(content, people) is not None:
+            return "names a person"
+        return "second proposal from the same reflection" if source.id in changes else None
+
+    decisions: list[Decision] = []
+    for item in items:
+        content = tidy(item.content, settings.formation.reflection_words)
+        source = dict(enumerate(batch.reflections, 1)).get(item.reflection)
+        why = why_not(content, source)
+        if why is not None or source is None:
+            decisions.append(Decision(content=content, action="REJECTED", reason=why or ""))
+            continue
+        known.add(fold(content))
+        change = changes[source.id] = _addition(store, settings, batch, source, content, now)
+        decisions.append(
+            Decision(
                 content=content,
-                formed_at=at,
-                said_at=source.said_at,
-                propagated_from=(source.id,),
-            ),
-            word_limit=word_limit_of(self._store, self._settings, target, batch.target_policy),
-            reason=f"propagated from a {batch.source.kind} scope",
+                action="ADD",
+                target_id=change.reflection.id,
+                reason=f"for the {batch.target.kind} scope",
+            )
         )
+    results = store.changes.apply(
+        ChangeSet(actor=runtime.actor, at=now, changes=tuple(changes.values()), automatic=True)
+    )
+    added = sum(1 for result in results if result.status is ChangeStatus.APPLIED)
+    return added, tuple(decisions)
 
 
-def _refusal(
-    content: str, source: Reflection | None, limits: Bounds, known: set[str], *, everybody: bool
-) -> str | None:
-    """Return why a proposal is rejected, or None."""
-    if source is None:
-        return "unknown reflection number"
-    if source.id not in limits.movable:
-        return "its reflection may no longer be propagated"
-    why = object_to(content)
-    if why is not None:
-        return why
-    if fold(content) in known:
-        return "already known"
-    if limits.confidences.reveals(content):
-        return "reveals private content"
-    if has_contact(content):
-        return "contains contact details of a person"
-    if everybody and find_name(content, limits.people) is not None:
-        return "names a person"
-    return None
+def _addition(
+    store: Store,
+    settings: Settings,
+    batch: Batch,
+    source: Reflection,
+    content: str,
+    at: datetime,
+) -> AddReflection:
+    key = (batch.text_id, str(batch.version), batch.target.key, source.id)
+    target = batch.target
+    return AddReflection(
+        id=derived_id("propagation", *key),
+        reflection=Reflection(
+            id=derived_id("propagated", *key),
+            scope=target.kind,
+            agent_id=target.agent_id,
+            group_id=target.group_id,
+            session_id=source.session_id,
+            content=content,
+            formed_at=at,
+            said_at=source.said_at,
+            propagated_from=(source.id,),
+        ),
+        word_limit=word_limit_of(store, settings, target, batch.target_policy),
+        reason=f"propagated from a {batch.source.kind} scope",
+    )
 
 
 #: Number of consecutive words shared with a private text that count as a quotation.
