@@ -10,9 +10,10 @@ a model that will refuse all later calls ends the work.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -189,9 +190,16 @@ class Deduplicator:
         known = await in_thread(self.find_known, facts, given.quotas)
         fresh = [fact for fact in facts if fact not in known]
         vectors = await self._embed(asker, [fact.content for fact in fresh])
-        compared = await self._compare(fresh, vectors, given.quotas)
-        verdicts = await self._judge(asker, given, compared)
-        revised = await self._embed_merged(asker, compared, verdicts)
+        compared = await in_thread(self._compare, fresh, vectors, given.quotas)
+        verdicts = {item.number: Verdict("ADD", "no similar fact is known") for item in compared}
+        if asked := [item for item in compared if item.neighbors]:
+            decided = await self._decide(asker, given, asked)
+            verdicts |= resolve(asked, decided, partial(_object, given))
+        # The vectors of merged texts; a text equal to the new fact keeps its vector.
+        of_text = {item.content: item.vector for item in compared}
+        merged = (verdict.text for verdict in verdicts.values() if verdict.action == "UPDATE")
+        missing = list(dict.fromkeys(text for text in merged if text not in of_text))
+        of_text |= zip(missing, await self._embed(asker, missing), strict=True)
 
         changes: list[Change] = []
         decisions = decide_known(known)
@@ -201,7 +209,7 @@ class Deduplicator:
         for item in compared:
             verdict = verdicts[item.number]
             decisions.append(_decision(item.new, verdict))
-            changes.extend(self._changes(item, verdict, revised, given))
+            changes.extend(self._changes(item, verdict, of_text, given))
         return Plan(tuple(changes), tuple(decisions))
 
     def find_known(self, facts: Sequence[NewItem], quotas: ScopeQuotas) -> dict[NewItem, Fact]:
@@ -229,11 +237,11 @@ class Deduplicator:
         asker.spent.extend(answer.usage)
         return list(answer.vectors)
 
-    async def _compare(
+    def _compare(
         self, facts: Sequence[NewItem], vectors: Sequence[bytes | None], quotas: ScopeQuotas
     ) -> list[ComparedFact]:
-        """Return each fact with its nearest neighbors, numbered across the prompt."""
-        near = await self._near(facts, vectors, quotas)
+        """Return each fact with its nearest neighbors, numbered across the prompt. Blocks."""
+        near = self._find_near(dict(zip(facts, vectors, strict=True)), quotas)
         numbers: dict[str, int] = {}
         compared: list[ComparedFact] = []
         for number, (fact, vector) in enumerate(zip(facts, vectors, strict=True), 1):
@@ -249,60 +257,34 @@ class Deduplicator:
             compared.append(ComparedFact(number, fact, vector, neighbors))
         return compared
 
-    async def _near(
-        self, facts: Sequence[NewItem], vectors: Sequence[bytes | None], quotas: ScopeQuotas
+    def _find_near(
+        self, vectors: Mapping[NewItem, bytes | None], quotas: ScopeQuotas
     ) -> dict[NewItem, list[Fact]]:
+        near: dict[NewItem, list[Fact]] = {}
         if self._embedder is None or not self._settings.dedup:
-            return {}
+            return near
         model, now = self._embedder.model, self._clock()
-        vector_of = dict(zip(facts, vectors, strict=True))
-
-        def search(scope: Scope, group: Sequence[NewItem]) -> dict[NewItem, list[Fact]]:
-            queries = [vector for fact in group if (vector := vector_of[fact]) is not None]
-            scopes = quotas.of(scope).changeable
-            with self._store.database.snapshot():
+        with self._store.database.snapshot():
+            for scope, group in _by_scope(vectors).items():
+                scopes = quotas.of(scope).changeable
                 lists = self._store.search.semantic_candidates(
                     FactFilter(scopes=scopes, live_at=now),
-                    queries,
+                    [vector for fact in group if (vector := vectors[fact]) is not None],
                     model=model,
                     limit=self._settings.dedup_neighbors,
                     floor=scale_of(model).fit(self._settings.dedup_floor),
                 )
-                near = [[one.fact_id for one in found] for found in lists]
-                ids = tuple({fact_id for found in near for fact_id in found})
+                ids = tuple({one.fact_id for found in lists for one in found})
                 known = self._store.memory.facts_by_ids(scopes, ids) if ids else {}
-                existing = {id: fact for id, fact in known.items() if not fact.has_expired(now)}
-            return {
-                fact: [existing[fact_id] for fact_id in found if fact_id in existing]
-                for fact, found in zip(group, near, strict=True)
-            }
-
-        found: dict[NewItem, list[Fact]] = {}
-        for scope, group in _by_scope(facts).items():
-            found |= await in_thread(search, scope, group)
-        return found
-
-    async def _judge(
-        self, asker: Asker, given: FormationInput, compared: Sequence[ComparedFact]
-    ) -> dict[int, Verdict]:
-        """Return a verdict for each fact, by its number."""
-        asked = [item for item in compared if item.neighbors]
-        verdicts = {item.number: Verdict("ADD", "no similar fact is known") for item in compared}
-        if not asked:
-            return verdicts
-        decisions, failed = await self._decide(asker, given, asked)
-
-        def objection(item: ComparedFact, target: Fact, text: str) -> str:
-            return _object(given, item.new, target, text)
-
-        compared_ones = [item for item in asked if item.number not in failed]
-        resolved = resolve(compared_ones, decisions, objection)
-        return verdicts | resolved | failed
+                live = {id: fact for id, fact in known.items() if not fact.has_expired(now)}
+                for fact, found in zip(group, lists, strict=True):
+                    near[fact] = [live[one.fact_id] for one in found if one.fact_id in live]
+        return near
 
     async def _decide(
         self, asker: Asker, given: FormationInput, asked: Sequence[ComparedFact]
-    ) -> tuple[list[DedupDecision], dict[int, Verdict]]:
-        """Return the model's decisions, and the verdicts of facts that could not be asked about.
+    ) -> list[DedupDecision]:
+        """Return the model's decisions; ADD for facts that it could not be asked about.
 
         Makes two calls if all facts are too long for one.
         """
@@ -321,22 +303,13 @@ class Deduplicator:
             if isinstance(error, ContextOverflow) and len(asked) > 1:
                 half = len(asked) // 2
                 first = await self._decide(asker, given, asked[:half])
-                second = await self._decide(asker, given, asked[half:])
-                return [*first[0], *second[0]], first[1] | second[1]
+                return [*first, *await self._decide(asker, given, asked[half:])]
             why = f"not compared: {error.message}"
-            return [], {item.number: Verdict("ADD", why) for item in asked}
+            return [
+                DedupDecision(fact=f"N{item.number}", reason=why, action="ADD") for item in asked
+            ]
         numbers = {item.number for item in asked}
-        return [each for each in answer.decisions if _number(each.fact, "N") in numbers], {}
-
-    async def _embed_merged(
-        self, asker: Asker, compared: Sequence[ComparedFact], verdicts: Mapping[int, Verdict]
-    ) -> dict[str, bytes | None]:
-        """Return the vectors of merged texts; a text equal to the new fact keeps its vector."""
-        vectors = {item.content: item.vector for item in compared}
-        texts = [verdict.text for verdict in verdicts.values() if verdict.action == "UPDATE"]
-        missing = list(dict.fromkeys(text for text in texts if text not in vectors))
-        made = await self._embed(asker, missing)
-        return vectors | dict(zip(missing, made, strict=True))
+        return [each for each in answer.decisions if _number(each.fact, "N") in numbers]
 
     def _changes(
         self,
@@ -378,14 +351,13 @@ class Deduplicator:
         return [added]
 
 
-def _object(given: FormationInput, new: NewItem, target: Fact, text: str) -> str:
+def _object(given: FormationInput, item: ComparedFact, target: Fact, text: str) -> str:
     """Return why a merged text may not be remembered. It is not rewritten: both facts stay."""
-    known = (target.content, new.content)
-    takes_orders = given.quotas.of(new.scope).takes_orders
-    problem = object_to(text, takes_orders=takes_orders)
+    new = item.new
+    problem = object_to(text, takes_orders=given.quotas.of(new.scope).takes_orders)
     if target.scope is ScopeKind.AGENT and (name := find_user_named(text, given.evidence)):
         problem = f"names '{name}' in memory that every user reads"
-    return problem or additions(text, known, given.evidence) or ""
+    return problem or additions(text, (target.content, new.content), given.evidence) or ""
 
 
 def _decision(fact: NewItem, verdict: Verdict) -> Decision:
@@ -455,7 +427,7 @@ def _keep_sources(new: NewItem, existing: Fact, given: FormationInput) -> list[C
     ]
 
 
-def _by_scope(facts: Sequence[NewItem]) -> dict[Scope, list[NewItem]]:
+def _by_scope(facts: Iterable[NewItem]) -> dict[Scope, list[NewItem]]:
     groups: dict[Scope, list[NewItem]] = {}
     for fact in facts:
         groups.setdefault(fact.scope, []).append(fact)
