@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -39,6 +40,7 @@ class SourceMessage(msgspec.Struct, frozen=True, dict=True):
         speaker: The writer's name.
         sent_at: When it was sent, in the time zone of the transcript.
         text: Its text, with tool calls and results.
+        account: The sending account of a person; None of others.
     """
 
     number: int
@@ -47,6 +49,7 @@ class SourceMessage(msgspec.Struct, frozen=True, dict=True):
     speaker: str
     sent_at: datetime
     text: str
+    account: str | None = None
 
     @cached_property
     def unmarked(self) -> str:
@@ -119,7 +122,7 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
                 return tuple(sorted((*known, *found))) if found else known
         return ()
 
-    def around(self, numbers: tuple[int, ...], distance: int) -> tuple[SourceMessage, ...]:
+    def around(self, numbers: Iterable[int], distance: int) -> tuple[SourceMessage, ...]:
         """Return the messages with these numbers and their neighbors up to ``distance`` away."""
         wanted = {number + step for number in numbers for step in range(-distance, distance + 1)}
         return tuple(message for message in self.messages if message.number in wanted)

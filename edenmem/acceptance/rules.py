@@ -9,7 +9,6 @@ import msgspec
 from edenmem.acceptance import form, orders, secrets
 from edenmem.acceptance.doubts import Item, find_doubts
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
-from edenmem.acceptance.likeness import DOUBTED, REFUSED, unlikeness
 from edenmem.acceptance.texts import contains, fold, words_of
 
 #: Length in words of a label in a text.
@@ -39,8 +38,8 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
         violations.append(Finding("statement", fault))
     is_note = candidate.kind == "reflection" and candidate.scope == "session"
     is_exempt = is_note or candidate.takes_orders or form.speaks_of_users(content, evidence)
-    odds = 0.0 if violations or is_exempt else unlikeness(content, evidence)
-    if odds >= REFUSED:
+    odds = 0.0 if violations or is_exempt else form.unlikeness(content, evidence)
+    if odds >= form.REFUSED:
         violations.append(Finding("statement", _UNLIKE))
     sources, refusal, doubts = _check_sources(candidate, evidence)
     if refusal:
@@ -48,7 +47,7 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
     judgment = Judgment(content=content, sources=sources, quote=candidate.quote)
     if violations:
         return msgspec.structs.replace(judgment, violations=tuple(violations))
-    if odds >= DOUBTED or (not is_exempt and form.is_bare(candidate, evidence)):
+    if odds >= form.DOUBTED or (not is_exempt and form.is_bare(candidate, evidence)):
         doubts.append(Finding("statement", _UNLIKE))
     item = Item(candidate=candidate, evidence=evidence, sources=sources)
     if candidate.scope == "agent" and (name := find_user_named(candidate.content, evidence)):

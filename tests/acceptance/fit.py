@@ -1,4 +1,4 @@
-"""``python -m tests.acceptance.fit``: fit the model of `edenmem.acceptance.likeness`.
+"""``python -m tests.acceptance.fit``: fit the model of `edenmem.acceptance.form`.
 
 Fitted are good items and bad ones of form, without secrets, echoes and wrong sources, which other
 rules find; and ``statements``: 4,700 items without a conversation, written so that good and bad
@@ -16,11 +16,11 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from edenmem.acceptance import likeness
+from edenmem.acceptance import form
 from edenmem.acceptance.evidence import Evidence
 from tests.acceptance.labeled import DATA, SETS, read, read_evidence
 
-TABLE = Path(likeness.__file__).with_name("likeness.bin")
+TABLE = Path(form.__file__).with_name("likeness.bin")
 #: The types of bad items that are statements in form.
 _OTHER_FAULTS = ("secret", "echo", "agent_only", "agent only", "sources")
 #: The inverse strength of regularization (L2), and what an item without a conversation counts.
@@ -61,25 +61,25 @@ def statements() -> list[Example]:
 
 
 def _places(text: str, evidence: Evidence) -> list[int]:
-    return sorted(likeness.places_of(text, evidence))
+    return sorted(form.places_of(text, evidence))
 
 
 def fit(examples: list[Example]) -> np.ndarray:
     """Return the weights as signed bytes."""
     rows = [row for row, each in enumerate(examples) for _ in each.places]
     columns = [place for each in examples for place in each.places]
-    shape = (len(examples), likeness.SIZE)
+    shape = (len(examples), form.SIZE)
     matrix = csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
     model = LogisticRegression(C=_C, fit_intercept=False, max_iter=3000, solver="liblinear")
     labels = [not each.good for each in examples]
     model.fit(matrix, labels, sample_weight=[each.weight for each in examples])
-    weights = np.rint(model.coef_[0] * likeness.UNITS)
+    weights = np.rint(model.coef_[0] * form.UNITS)
     return np.clip(weights, -127, 127).astype(np.int8)
 
 
 def score(weights: np.ndarray, example: Example) -> float:
     """Return the log odds of an item."""
-    return float(weights[example.places].astype(int).sum()) / likeness.UNITS
+    return float(weights[example.places].astype(int).sum()) / form.UNITS
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def main() -> None:
         others = [each for other, rest in by_set.items() if other != name for each in rest]
         weights = fit(others + loose)
         cells = []
-        for least in (likeness.REFUSED, likeness.DOUBTED):
+        for least in (form.REFUSED, form.DOUBTED):
             for good in (True, False):
                 of_kind = [each for each in examples if each.good is good]
                 found = sum(score(weights, each) >= least for each in of_kind)

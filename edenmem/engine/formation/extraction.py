@@ -188,7 +188,7 @@ def _keep(
         if quota is None:
             rejected.append(proposal.refuse(content))
             continue
-        sources = given.transcript.find_sources(judgment.sources)
+        sources = given.transcript.talk.around(judgment.sources, 0)
         new = NewItem(
             kind=kind,
             scope=quota.scope,
@@ -250,7 +250,7 @@ def _place_fact(
     content, sources = judgment.content, judgment.sources
     doubts = tuple(each for each in judgment.doubts if each.rule != PRIVACY)
     if doubts != judgment.doubts:
-        said = given.transcript.find_sources(sources)
+        said = given.transcript.talk.around(sources, 0)
         said_by = [each for each in said if each.author == "person" and _names_one(content, [each])]
         own = item.model_copy(update={"scope": "user", "shard": None})
         moved = _propose_fact(own, content, sources, given)
@@ -271,10 +271,10 @@ def _propose_fact(
     quotas = given.quotas
     kind = "user" if item.private and item.scope in _PUBLIC else item.scope
     quota = quotas.find(kind, item.shard)
-    sources = given.transcript.find_sources(numbers)
+    sources = given.transcript.talk.around(numbers, 0)
     said_by = [each for each in sources[::-1] if each.author == "person"]
     if kind == "user" and said_by:
-        own = (quotas.of_account(given.transcript.account_of(each)) for each in said_by)
+        own = (quotas.of_account(each.account) for each in said_by)
         if quota is not None:
             quota = next((each for each in own if each is not None), None)
         elif not item.private and _names_one(content, said_by):

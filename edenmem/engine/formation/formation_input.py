@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.acceptance.evidence import Conversation, Evidence
+from edenmem.acceptance.evidence import Evidence
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.formation.transcript import Transcript, cut_middle, tidy_name
 from edenmem.models.host import Agent
@@ -182,13 +182,15 @@ class FormationInput(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the evidence for items, without memory and the text of a prompt."""
         wishes = (quota.instructions for quota in self.quotas.items)
         context = (*self.background, self.persona, *wishes)
-        others = (each.speaker for each in self.transcript.messages if each.author == "other agent")
+        others = (
+            each.speaker for each in self.transcript.talk.messages if each.author == "other agent"
+        )
         agents = (tidy_name(self.agent.label), *others)
         return Evidence(
-            talk=Conversation(self.transcript.messages),
+            talk=self.transcript.talk,
             context=tuple(dict.fromkeys(part for part in context if part)),
             agents=tuple(dict.fromkeys(filter(None, agents))),
-            users=tuple(dict.fromkeys((*self.users, *self.transcript.speakers))),
+            users=tuple(dict.fromkeys((*self.users, *self.transcript.talk.speakers))),
         )
 
     @cached_property
@@ -196,7 +198,7 @@ class FormationInput(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the values for every prompt about the conversation."""
         return {
             "conversation": self.transcript.text,
-            "speakers": self.transcript.speakers,
+            "speakers": self.transcript.talk.speakers,
             "agent": tidy_name(self.agent.label) or "an agent",
             "persona": self.persona,
             "now": self.origin.at,

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.acceptance.evidence import TOOL_LINE, Author, SourceMessage
+from edenmem.acceptance.evidence import TOOL_LINE, Author, Conversation, SourceMessage
 from edenmem.models.host import Agent, Message, ToolCall, User
 from edenmem.models.ids import as_utc, is_id
 from edenmem.settings.schema import FormationSettings
@@ -39,21 +39,12 @@ class Speaker(msgspec.Struct, frozen=True, kw_only=True):
     author: Author
     account: str | None = None
 
-    @property
-    def label(self) -> str:
-        """Return the name as shown in a transcript; a person's own name cannot contain a mark."""
-        return self.name + _MARKS.get(self.author, "")
-
 
 class Entry(msgspec.Struct, frozen=True):
-    """A message, or a part of a long one, with its lines as shown to a model.
-
-    ``account`` is that of the person who wrote it, if any.
-    """
+    """A message, or a part of a long one, with its lines as shown to a model."""
 
     message: SourceMessage
     lines: str
-    account: str | None = None
 
 
 class Transcript(msgspec.Struct, frozen=True, dict=True):
@@ -75,29 +66,14 @@ class Transcript(msgspec.Struct, frozen=True, dict=True):
         return "\n".join(lines)
 
     @cached_property
-    def messages(self) -> tuple[SourceMessage, ...]:
+    def talk(self) -> Conversation:
         """Return the messages, numbered as in ``text``."""
-        return tuple(entry.message for entry in self.entries)
-
-    @cached_property
-    def speakers(self) -> tuple[str, ...]:
-        """Return the names of the people in it, in order of appearance."""
-        people = (each.speaker for each in self.messages if each.author == "person")
-        return tuple(dict.fromkeys(people))
+        return Conversation(tuple(entry.message for entry in self.entries))
 
     @property
     def characters(self) -> int:
         """Return the length of the text."""
         return len(self.text)
-
-    def find_sources(self, numbers: Iterable[int]) -> tuple[SourceMessage, ...]:
-        """Return the messages with these numbers, in order, without unknown numbers."""
-        wanted = set(numbers)
-        return tuple(message for message in self.messages if message.number in wanted)
-
-    def account_of(self, message: SourceMessage) -> str | None:
-        """Return the account of the person who wrote the message."""
-        return next(each.account for each in self.entries if each.message is message)
 
     def parts(self, characters: int) -> Iterator[Transcript]:
         """Yield transcripts of at most ``characters`` characters, or of one entry; numbers stay."""
@@ -168,14 +144,15 @@ def transcribe(messages: Iterable[Message], cast: Cast, settings: FormationSetti
     entries: list[Entry] = []
     for message in (each for each in messages if each.is_readable):
         who, at = cast.speaker(message), as_utc(message.created_at)
+        label = who.name + _MARKS.get(who.author, "")  # no person's name can contain a mark
         pieces = split_text(_read(message, settings), settings.message_characters)
         for place, text in enumerate(pieces, 1):
             number = len(entries) + 1
             part = f" (part {place} of {len(pieces)})" if len(pieces) > 1 else ""
-            said = SourceMessage(number, message.id, who.author, who.name, at, text)
+            said = SourceMessage(number, message.id, who.author, who.name, at, text, who.account)
             shown = text.replace("\n", "\n    ")
-            lines = f"[{number}] {at:%H:%M} {who.label}{part}: {shown}"
-            entries.append(Entry(said, lines, who.account))
+            lines = f"[{number}] {at:%H:%M} {label}{part}: {shown}"
+            entries.append(Entry(said, lines))
     return Transcript(tuple(entries))
 
 

@@ -59,7 +59,8 @@ def test_messages_are_carried_as_they_were_read() -> None:
     ]
     transcript = transcribe(messages, CAST, SETTINGS)
     assert [
-        (each.number, each.id, each.author, each.speaker, each.text) for each in transcript.messages
+        (each.number, each.id, each.author, each.speaker, each.text)
+        for each in transcript.talk.messages
     ] == [
         (1, messages[0].id, "person", "ada", "A whale,\nplease."),
         (2, messages[1].id, "agent", "Mira", 'tool draw (failed) {"of": "a whale"} -> done'),
@@ -67,13 +68,13 @@ def test_messages_are_carried_as_they_were_read() -> None:
         (4, messages[3].id, "tool", "tool", "Ok"),
         (5, messages[4].id, "person", "Cleo", "Mine!"),
     ]
-    assert {each.sent_at for each in transcript.messages} == {AT}
-    accounts = [each.account for each in transcript.entries]
+    assert {each.sent_at for each in transcript.talk.messages} == {AT}
+    accounts = [each.account for each in transcript.talk.messages]
     assert accounts == [ADA.id, None, None, None, None]
-    assert transcript.speakers == ("ada", "Cleo")
-    assert transcript.find_sources([5, 1, 1, 0, -3, 99]) == (
-        transcript.messages[0],
-        transcript.messages[4],
+    assert transcript.talk.speakers == ("ada", "Cleo")
+    assert transcript.talk.around([5, 1, 1, 0, -3, 99], 0) == (
+        transcript.talk.messages[0],
+        transcript.talk.messages[4],
     )
 
 
@@ -108,7 +109,7 @@ def test_two_accounts_of_one_person_have_one_name() -> None:
         cast,
         SETTINGS,
     )
-    assert transcript.speakers == ("ada",)
+    assert transcript.talk.speakers == ("ada",)
 
 
 def test_a_message_without_sender_is_the_only_persons_or_nobodys() -> None:
@@ -167,7 +168,7 @@ def test_one_line_at_the_margin_for_each_message_whatever_is_in_it(contents: lis
     assert [line.partition(":00 ada:")[0] for line in lines] == (
         ["Saturday 2026-03-14 UTC"] * bool(read) + [f"[{n + 1}] 12" for n in range(read)]
     )
-    assert len(transcript.messages) == read
+    assert len(transcript.talk.messages) == read
     assert "\x00" not in transcript.text
     transcript.text.encode("utf-8")
 
@@ -188,8 +189,8 @@ def test_a_long_message_is_shown_whole_in_parts() -> None:
         f"ada (part {place} of 3)" for place in (1, 2, 3)
     ]
     transcript = transcribe([message], CAST, SETTINGS)
-    assert {each.id for each in transcript.messages} == {message.id}
-    assert " ".join(each.text for each in transcript.messages) == text
+    assert {each.id for each in transcript.talk.messages} == {message.id}
+    assert " ".join(each.text for each in transcript.talk.messages) == text
     parts = list(transcript.parts(SETTINGS.message_characters))
     assert [[each.number for each in part.messages] for part in parts] == [[1], [2], [3]]
 
