@@ -192,7 +192,7 @@ def test_a_long_message_is_shown_whole_in_parts() -> None:
     assert {each.id for each in transcript.talk.messages} == {message.id}
     assert " ".join(each.text for each in transcript.talk.messages) == text
     parts = list(transcript.parts(SETTINGS.message_characters))
-    assert [[each.number for each in part.messages] for part in parts] == [[1], [2], [3]]
+    assert [[each.number for each in part.talk.messages] for part in parts] == [[1], [2], [3]]
 
 
 @given(st.text(max_size=300), st.integers(1, 100))
