@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -260,6 +261,7 @@ class Evaluator:
         self._embedder = runtime.embedder
         self._clock = runtime.clock
         self._stages = Stages(runtime)
+        self.read = partial(read_queries, runtime.store)
 
     async def evaluate(
         self,

@@ -35,15 +35,6 @@ class Accounts:
         self.merge = UserMerger(runtime).merge
 
 
-class Sessions:
-    """Import conversations."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.sessions.importer import import_sessions
-
-        self.import_lines = partial(import_sessions, runtime)
-
-
 class Chats:
     """Manage proxied chats. Functions that are not async block."""
 
@@ -143,16 +134,6 @@ class Embeddings:
             await new.close()
 
 
-class Evaluations:
-    """Evaluate search."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.evaluation import Evaluator, read_queries
-
-        self.read = partial(read_queries, runtime.store)
-        self.evaluate = Evaluator(runtime).evaluate
-
-
 class Checkups:
     """Check the health of a store."""
 
@@ -179,10 +160,11 @@ class Checkups:
 
 
 class Exchange:
-    """Export and import memory, complete or as Markdown for editing."""
+    """Export and import memory, complete or as Markdown for editing, and conversations."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.exchange import conversion, edits, exporter, folders, importer, systems
+        from edenmem.engine.sessions.importer import import_sessions
 
         store = runtime.store
         self.write = partial(exporter.export_records, store, clock=runtime.clock)
@@ -192,6 +174,7 @@ class Exchange:
         self.write_for = partial(systems.write_for, store, clock=runtime.clock)
         self.convert = partial(conversion.Conversion, runtime)
         self.import_records = partial(importer.import_records, runtime)
+        self.import_sessions = partial(import_sessions, runtime)
         self.plan_folder = partial(edits.plan_edits, store=store)
         self.take_folder = partial(edits.apply_edits, runtime=runtime)
 

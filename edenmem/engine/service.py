@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from edenmem.engine.edits.near_duplicates import FactMerger
     from edenmem.engine.edits.reviewer import Reviewed, Reviewer
     from edenmem.engine.erasure.forgetting import Forgetter
+    from edenmem.engine.evaluation import Evaluator
     from edenmem.engine.formation.former import Former
     from edenmem.engine.history.reader import HistoryReader
     from edenmem.engine.indexes import IndexKeeper, Setup
@@ -1026,11 +1027,6 @@ class MemoryService:
         return parts.Accounts(self._runtime)
 
     @cached_property
-    def sessions(self) -> parts.Sessions:
-        """Import conversations."""
-        return parts.Sessions(self._runtime)
-
-    @cached_property
     def editor(self) -> Reviewer:
         """Edit and review memory without vectors for new texts. Blocks; see `edit`."""
         from edenmem.engine.edits.reviewer import Reviewer
@@ -1105,9 +1101,11 @@ class MemoryService:
         return MissExplainer(self._runtime)
 
     @cached_property
-    def evaluation(self) -> parts.Evaluations:
+    def evaluation(self) -> Evaluator:
         """Evaluate search."""
-        return parts.Evaluations(self._runtime)
+        from edenmem.engine.evaluation import Evaluator
+
+        return Evaluator(self._runtime)
 
     @cached_property
     def chats(self) -> parts.Chats:

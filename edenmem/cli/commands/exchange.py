@@ -205,7 +205,7 @@ def import_(
             if found.facts.count or (not kind.has_chats and not found.chats.count):
                 facts = take(found.facts, allow_long=True)
             if found.chats.count or kind.has_chats:
-                chats = run.service.sessions.import_lines(
+                chats = exchange.import_sessions(
                     found.chats,
                     skip_bad=skip_bad,
                     add_missing=found.defaults.add_missing,

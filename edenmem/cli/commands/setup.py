@@ -237,7 +237,7 @@ def demo(
         run.override({key: ("the demo", value) for key, value in values.items()})
     run.service.setup.make()
     with (example / "sessions.jsonl").open("rb") as lines:
-        run.service.sessions.import_lines(lines, add_missing=True)
+        run.service.exchange.import_sessions(lines, add_missing=True)
     failed = run.serve(lambda service: _tell(run, service), llm=True)
     uri = shlex.quote(f"sqlite:///{file}")
     _print(run, "Your turn", f"edenmem scope list --uri {uri}", command=True)

@@ -45,7 +45,7 @@ from edenmem.models.memory import (
 )
 from edenmem.models.migration import MigrationRun
 from edenmem.models.records import Seal
-from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
+from edenmem.models.scope import OWNER_FIELD, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
@@ -58,53 +58,17 @@ LEDGER = "migration"
 SEAL = "seal"
 #: Number of records between checkpoints.
 STEP = 1000
-#: Kinds with a scope object, which lines flatten as for other kinds.
-_WITH_SCOPE = (RecordKind.AUDIT, RecordKind.HISTORY)
 OWNERS = ("user_id", "group_id", "shard", "session_id")
 
 
 def encode(kind: RecordKind, record: Record) -> bytes:
     """Encode a record as a line, without the line end."""
-    if kind in _WITH_SCOPE:
-        fields: dict[str, Any] = msgspec.to_builtins(record)
-        scope = fields.pop("scope")
-        return msgspec.json.encode({"type": kind.value, **flatten_scope(scope), **fields})
     return b'{"type":"%s",' % kind.value.encode() + msgspec.json.encode(record)[1:]
 
 
 def encode_mark(type: str, **fields: Any) -> bytes:
     """Encode a header, checkpoint or trailer as a line."""
     return msgspec.json.encode({"type": type, **fields})
-
-
-def flatten_scope(scope: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the fields of a scope as documents have them."""
-    if scope is None:
-        return {"scope": None}
-    fields = {"scope": scope["kind"], "agent_id": scope["agent_id"], **dict.fromkeys(OWNERS)}
-    owner = OWNER_FIELD[ScopeKind(scope["kind"])]
-    return {**fields, owner: scope["owner"]} if owner else fields
-
-
-def restore_scope(kind: RecordKind, fields: dict[str, Any]) -> dict[str, Any]:
-    """Revert `flatten_scope` for the kinds with a scope object.
-
-    Raises:
-        ScopeError: an ID required by the scope is missing.
-        ValueError: the kind of scope is unknown.
-    """
-    if kind not in _WITH_SCOPE:
-        return fields
-    rest = dict(fields)
-    owners = {name: rest.pop(name, None) for name in OWNERS}
-    if rest.get("scope") is None:
-        return {**rest, "scope": None}
-    scope = Scope.from_fields(
-        ScopeKind(rest["scope"]), rest["agent_id"], **{k: v or None for k, v in owners.items()}
-    )
-    if kind is RecordKind.HISTORY:
-        rest.pop("agent_id")
-    return {**rest, "scope": msgspec.to_builtins(scope)}
 
 
 def is_whole(kinds: Sequence[str]) -> bool:
@@ -158,6 +122,8 @@ _TIMES = {
 #: Minimum values of the limits of a policy.
 _LEAST = {"consolidate_at": 1, "word_limit": 1, "fact_buffer_max": 0}
 _OWNED = (Fact, Reflection, Held, Consolidation, Policy)
+#: Kinds of memory; entries and versions have a scope object.
+_OWNED_KINDS = OF_SCOPES - {RecordKind.AUDIT, RecordKind.HISTORY}
 
 
 #: Maximum length of an origin in characters.
@@ -231,9 +197,9 @@ class Parser:
             raise InputError(f"invalid {kind}: {error}") from error
 
     def _parse(self, kind: RecordKind, data: dict[str, Any]) -> Record:
-        if kind in OF_SCOPES:
+        if kind in _OWNED_KINDS:
             self._resolve(data)
-        unknown = data.keys() - _FIELDS[kind] - set(OWNERS) - {"agent_id", "scope"}
+        unknown = data.keys() - _FIELDS[kind]
         if kind in (RecordKind.FACT, RecordKind.REFLECTION) and not self._whole:
             unknown -= {"created_at"}
         if unknown:
@@ -241,7 +207,7 @@ class Parser:
         if kind is RecordKind.FACT:
             data["embedding"] = _pack_embedding(data.get("embedding"))
         self._complete(kind, data)
-        record = msgspec.convert(restore_scope(kind, data), RECORD_TYPES[kind])
+        record = msgspec.convert(data, RECORD_TYPES[kind])
         times = {name: at for name in _TIMES[kind] if (at := getattr(record, name)) is not None}
         if times:
             times = {name: as_utc(at) for name, at in times.items()}

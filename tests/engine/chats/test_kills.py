@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -101,6 +101,31 @@ def test_nothing_is_lost_or_doubled_at_any_kill(store: Store, key: str | None) -
     assert len(expected) == (1 if key else 3)
 
 
+class Chat:
+    """What one user says to one agent."""
+
+    def __init__(self, store: Store) -> None:
+        self.user = User(id=new_id(), username="anna")
+        self.agent = Agent(id=new_id(), username="mira", owner=self.user.id)
+        self.runtime = Runtime(store, Settings())
+
+    def asking(self, *texts: str, **fields: Any) -> ChatRequest:
+        said = tuple(read_messages(talk(list(texts))))
+        return ChatRequest(agent=self.agent, user=self.user, said=said, **fields)
+
+    def take(self, *texts: str, reply: Answer, **fields: Any) -> ChatTurn:
+        """Store a request, and its answer."""
+        turn = find_turn(self.runtime, self.asking(*texts, **fields))
+        store_turn(self.runtime, turn)
+        answer(self.runtime, turn, reply)
+        return turn
+
+
+@pytest.fixture
+def chat(store: Store) -> Chat:
+    return Chat(store)
+
+
 def serve(store: Any, request: ChatRequest, number: int) -> None:
     runtime = Runtime(store, Settings())
     turn = find_turn(runtime, request)
@@ -113,7 +138,7 @@ def answer(runtime: Runtime, turn: ChatTurn, given: Answer) -> None:
     store_answer(runtime, turn.session.id, agent_id, turn.asked, given)
 
 
-def test_a_request_that_arrives_twice_at_once_is_stored_once(store: Store) -> None:
+def test_a_request_that_arrives_twice_at_once_is_stored_once(store: Store, chat: Chat) -> None:
     class Racing:
         """A store in which the twin is served between the look-ups of a request."""
 
@@ -131,20 +156,13 @@ def test_a_request_that_arrives_twice_at_once_is_stored_once(store: Store) -> No
                 twin.submit(serve, store, request, 2).result()
             return found
 
-    owner = User(id=new_id(), username="owner")
-    agent = Agent(id=new_id(), username="mira", owner=owner.id)
-
-    def asking(*texts: str) -> ChatRequest:
-        said = tuple(read_messages(talk(list(texts))))
-        return ChatRequest(agent=agent, user=owner, said=said)
-
-    serve(store, asking("One."), 1)
-    request = asking("One.", "answer 1", "Two.")
+    serve(store, chat.asking("One."), 1)
+    request = chat.asking("One.", "answer 1", "Two.")
     racing: Any = Racing()
     turn = find_turn(Runtime(racing, Settings()), request)
     assert not turn.is_new
-    store_turn(Runtime(store, Settings()), turn)
-    (session,) = store.host.sessions(user_id=owner.id)
+    store_turn(chat.runtime, turn)
+    (session,) = store.host.sessions(user_id=chat.user.id)
     assert [m.content for m in store.host.messages(session.id)] == [
         *("One.", "answer 1", "Two.", "answer 2")
     ]
@@ -152,31 +170,22 @@ def test_a_request_that_arrives_twice_at_once_is_stored_once(store: Store) -> No
 
 @pytest.mark.parametrize("first_is_stored", [True, False])
 def test_parallel_continuations_of_a_history_store_nothing_twice(
-    store: Store, first_is_stored: bool
+    store: Store, chat: Chat, first_is_stored: bool
 ) -> None:
     """Without a key, they share its session; later one goes on there and the other in a branch."""
-    user = User(id=new_id(), username="anna")
-    agent = Agent(id=new_id(), username="mira", owner=user.id)
-    runtime = Runtime(store, Settings())
-
-    def asking(*texts: str) -> ChatRequest:
-        return ChatRequest(agent=agent, user=user, said=tuple(read_messages(talk(list(texts)))))
-
     if first_is_stored:
-        serve(store, asking("One."), 1)
+        serve(store, chat.asking("One."), 1)
     histories = [["One.", "answer 1", f"Continue {name}."] for name in ("left", "right")]
-    turns = [find_turn(runtime, asking(*each)) for each in histories]  # before either is stored
+    turns = [find_turn(chat.runtime, chat.asking(*each)) for each in histories]  # before a write
     for turn in turns:
-        store_turn(runtime, turn)
+        store_turn(chat.runtime, turn)
     for history, turn in zip(histories, turns, strict=True):
-        answer(runtime, turn, Answer(content=f"answer to {history[-1]}"))
+        answer(chat.runtime, turn, Answer(content=f"answer to {history[-1]}"))
     for round_ in ("again", "and again"):
         for history in histories:
             history += [f"answer to {history[-1]}", f"{history[2]} {round_}"]
-            later = find_turn(runtime, asking(*history))
-            store_turn(runtime, later)
-            answer(runtime, later, Answer(content=f"answer to {history[-1]}"))
-    sessions = list(store.host.sessions(user_id=user.id))
+            chat.take(*history, reply=Answer(content=f"answer to {history[-1]}"))
+    sessions = list(store.host.sessions(user_id=chat.user.id))
     said = [m.content for session in sessions for m in store.host.messages(session.id)]
     last = [f"answer to {history[-1]}" for history in histories]
     assert sorted(said) == sorted({*histories[0], *histories[1], *last})
@@ -186,50 +195,32 @@ def test_parallel_continuations_of_a_history_store_nothing_twice(
 
 @pytest.mark.parametrize("key", [None, "named"])
 def test_a_missed_request_that_was_sent_again_is_not_stored_again(
-    store: Store, key: str | None
+    store: Store, chat: Chat, key: str | None
 ) -> None:
-    user = User(id=new_id(), username="anna")
-    agent = Agent(id=new_id(), username="mira", owner=user.id)
-    runtime = Runtime(store, Settings())
-
-    def asking(*texts: str, missed_at: datetime | None = None) -> ChatRequest:
-        said = tuple(read_messages(talk(list(texts))))
-        return ChatRequest(agent=agent, user=user, key=key, said=said, missed_at=missed_at)
-
-    missed_at = runtime.clock()
-    serve(store, asking("One.", "answer 1", "Two."), 2)  # on another server
-    missed = find_turn(runtime, asking("One.", missed_at=missed_at))
-    store_turn(runtime, missed)
-    answer(runtime, missed, Answer(content="answer 1"))
-    (session,) = store.host.sessions(user_id=user.id)
+    missed_at = chat.runtime.clock()
+    serve(store, chat.asking("One.", "answer 1", "Two.", key=key), 2)  # on another server
+    chat.take("One.", reply=Answer(content="answer 1"), key=key, missed_at=missed_at)
+    (session,) = store.host.sessions(user_id=chat.user.id)
     assert [m.content for m in store.host.messages(session.id)] == [
         *("One.", "answer 1", "Two.", "answer 2")
     ]
-    other = find_turn(runtime, asking("Three.", missed_at=missed_at))
+    other = find_turn(chat.runtime, chat.asking("Three.", key=key, missed_at=missed_at))
     assert [message.content for message in other.messages] == ["Three."]
 
 
-def test_a_word_that_was_missed_twice_is_stored_twice_with_its_times(store: Store) -> None:
+def test_a_word_that_was_missed_twice_is_stored_twice_with_its_times(
+    store: Store, chat: Chat
+) -> None:
     """By a client that sends only new messages; and before what was stored meanwhile."""
-    user = User(id=new_id(), username="anna")
-    agent = Agent(id=new_id(), username="mira", owner=user.id)
-    runtime = Runtime(store, Settings())
-
-    def asking(text: str, missed_at: datetime | None = None) -> ChatRequest:
-        said = tuple(read_messages(talk([text])))
-        return ChatRequest(agent=agent, user=user, key="k", said=said, missed_at=missed_at)
-
     for number, text in enumerate(["One.", "Two."]):
-        serve(store, asking(text), number)
-    times = [runtime.clock() + timedelta(seconds=place) for place in (1, 2)]
+        serve(store, chat.asking(text, key="k"), number)
+    times = [chat.runtime.clock() + timedelta(seconds=place) for place in (1, 2)]
     later = Runtime(store, Settings(), clock=lambda: times[0] + timedelta(minutes=1))
-    turn = find_turn(later, asking("Later."))
-    store_turn(later, turn)
+    store_turn(later, find_turn(later, chat.asking("Later.", key="k")))
     for missed_at in times:
-        turn = find_turn(runtime, asking("yes", missed_at))
-        store_turn(runtime, turn)
-        answer(runtime, turn, Answer(content="good", at=missed_at))
-    (session,) = store.host.sessions(user_id=user.id)
+        reply = Answer(content="good", at=missed_at)
+        chat.take("yes", reply=reply, key="k", missed_at=missed_at)
+    (session,) = store.host.sessions(user_id=chat.user.id)
     messages = list(store.host.messages(session.id))[4:]
     assert [m.content for m in messages] == ["yes", "good", "yes", "good", "Later."]
     assert [m.created_at for m in messages if m.content == "yes"] == [
@@ -237,29 +228,15 @@ def test_a_word_that_was_missed_twice_is_stored_twice_with_its_times(store: Stor
     ]
 
 
-def test_an_answer_that_is_stored_late_replaces_no_newer_one(store: Store) -> None:
-    user = User(id=new_id(), username="anna")
-    agent = Agent(id=new_id(), username="mira", owner=user.id)
-    runtime = Runtime(store, Settings())
-    request = ChatRequest(
-        agent=agent, user=user, key="k", said=tuple(read_messages(talk(["One."])))
-    )
-    turn = find_turn(runtime, request)
-    store_turn(runtime, turn)
-    first, second = (runtime.clock() + timedelta(seconds=place) for place in (1, 2))
-    for content, at in (("second", second), ("first", first)):
-        answer(runtime, turn, Answer(content=content, at=at))
+def test_an_answer_that_is_stored_late_replaces_no_newer_one(store: Store, chat: Chat) -> None:
+    first, second = (chat.runtime.clock() + timedelta(seconds=place) for place in (1, 2))
+    turn = chat.take("One.", reply=Answer(content="second", at=second), key="k")
+    answer(chat.runtime, turn, Answer(content="first", at=first))
     assert [m.content for m in store.host.messages(turn.session.id)] == ["One.", "second"]
 
 
-def test_an_answer_to_a_message_that_was_removed_is_not_stored(store: Store) -> None:
-    user = User(id=new_id(), username="anna")
-    agent = Agent(id=new_id(), username="mira", owner=user.id)
-    runtime = Runtime(store, Settings())
-    turn = find_turn(
-        runtime,
-        ChatRequest(agent=agent, user=user, key="k", said=tuple(read_messages(talk(["One."])))),
-    )
+def test_an_answer_to_a_message_that_was_removed_is_not_stored(store: Store, chat: Chat) -> None:
+    turn = find_turn(chat.runtime, chat.asking("One.", key="k"))
     with pytest.raises(NotFoundError, match="removed meanwhile"):
-        answer(runtime, turn, Answer(content="an answer"))
+        answer(chat.runtime, turn, Answer(content="an answer"))
     assert not list(store.host.messages(turn.session.id))

@@ -12,7 +12,6 @@ from edenmem.engine.chats.memory import ChatMemory
 from edenmem.engine.chats.messages import Said
 from edenmem.engine.chats.sessions import ChatRequest, ChatTurn, find_turn, store_turn
 from edenmem.engine.context.xml import EMPTY
-from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.changes import SetAgentToggles
 from edenmem.models.host import User
 from edenmem.models.scope import Scope
@@ -25,31 +24,43 @@ from tests.support.memory import add_fact, applied, consolidate, set_policy
 from tests.support.runtime import make_runtime
 
 
-def turn_of(runtime: Runtime, cast: Cast, user: User, key: str) -> ChatTurn:
-    said = (Said(role="user", content="Hello"),)
-    return find_turn(runtime, ChatRequest(agent=cast.eve, user=user, key=key, said=said))
+class Chats:
+    """Chats of users with the agent eve."""
+
+    def __init__(self, store: Store, settings: Settings | None = None) -> None:
+        self.cast, self.clock = make_cast(store), FixedClock()
+        self.runtime = make_runtime(store, settings, clock=self.clock)
+        self.memory = ChatMemory(self.runtime)
+
+    def turn(self, key: str, user: User | None = None) -> ChatTurn:
+        said = (Said(role="user", content="Hello"),)
+        asked = ChatRequest(agent=self.cast.eve, user=user or self.cast.anna, key=key, said=said)
+        return find_turn(self.runtime, asked)
+
+    async def context(self, key: str, user: User | None = None) -> str:
+        return (await self.memory.context(self.turn(key, user))).xml
 
 
-async def test_a_context_is_never_stale_or_foreign(store: Store) -> None:
-    cast = make_cast(store)
-    runtime, changes = make_runtime(store, clock=FixedClock()), changes_by_others(cast)
-    memory = ChatMemory(runtime)
+@pytest.fixture
+def chats(store: Store) -> Chats:
+    return Chats(store)
 
-    async def context(user: User, key: str) -> str:
-        return (await memory.context(turn_of(runtime, cast, user, key))).xml
 
+async def test_a_context_is_never_stale_or_foreign(store: Store, chats: Chats) -> None:
+    cast, context = chats.cast, chats.context
+    changes = changes_by_others(cast)
     add_fact(store, cast.anna_scope, "Anna keeps owls.")
     add_fact(store, cast.agent_scope, "The mill is closed.")
     for key in ("one", "one", "two"):  # built, and found again by another session
-        assert "owls" in await context(cast.anna, key)
-        assert "owls" in await context(cast.anna_on_discord, key)
-        seen = await context(cast.bruno, key)
+        assert "owls" in await context(key, cast.anna)
+        assert "owls" in await context(key, cast.anna_on_discord)
+        seen = await context(key, cast.bruno)
         assert "mill" in seen
         assert "owls" not in seen
     for change, expected in changes:
         change()
         for key in ("one", "three"):
-            found = await context(cast.anna, key)
+            found = await context(key, cast.anna)
             assert [word in found for word in expected] == list(expected.values()), expected
 
 
@@ -76,15 +87,9 @@ def changes_by_others(cast: Cast) -> Sequence[tuple[Callable[[], object], dict[s
 
 @pytest.mark.parametrize("race", [False, True])
 async def test_a_forgotten_text_is_never_sent_again(
-    store: Store, race: bool, monkeypatch: pytest.MonkeyPatch
+    store: Store, chats: Chats, race: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cast = make_cast(store)
-    runtime = make_runtime(store, clock=FixedClock())
-    memory = ChatMemory(runtime)
-
-    async def context() -> str:
-        return (await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml
-
+    cast = chats.cast
     consolidate(store, cast.anna_scope, "Anna is a sailor.", expected_version=0)
     if race:
         add_fact(store, cast.anna_scope, "Anna keeps owls.")
@@ -93,67 +98,60 @@ async def test_a_forgotten_text_is_never_sent_again(
         def build_afterwards(*values: Any) -> None:
             """Build a context when the facts are gone, but not the text."""
             erase_facts(*values)
-            turn = turn_of(runtime, cast, cast.anna, "two")
-            contexts = memory._contexts
+            turn = chats.turn("two")
+            contexts = chats.memory._contexts
             made = contexts.build_base(turn.session, turn.view, is_new=True)
             during.append(made.xml)
 
         monkeypatch.setattr(store.erasure, "_erase_facts", build_afterwards)
-    assert "sailor" in await context()
+    assert "sailor" in await chats.context("one")
     forgetting = forgetter(store)
     plan = await forgetting.plan(subject_of(store, user="anna"))
     assert (await forgetting.forget(plan)).complete
     if race:
         assert "sailor" in during[0]
         assert "owls" not in during[0]
-    assert await context() == EMPTY
+    assert await chats.context("one") == EMPTY
     later = NOW + timedelta(seconds=1)
     for word in ("boat", "bicycle", "piano"):  # no revision is used again
         add_fact(store, cast.anna_scope, f"Anna has a {word}.", formed_at=later)
-        seen = await context()
+        seen = await chats.context("one")
         assert word in seen
         assert "sailor" not in seen
 
 
-async def test_sessions_have_their_own_memory_in_their_context(store: Store) -> None:
-    cast = make_cast(store)
-    runtime = make_runtime(store, clock=FixedClock())
-    memory = ChatMemory(runtime)
-    turns = {key: turn_of(runtime, cast, cast.anna, key) for key in ("one", "two")}
+async def test_sessions_have_their_own_memory_in_their_context(store: Store, chats: Chats) -> None:
+    turns = {key: chats.turn(key) for key in ("one", "two")}
     for turn in turns.values():
-        assert (await memory.context(turn)).xml == EMPTY
-        store_turn(runtime, turn)
-    scope = Scope.session(cast.eve.id, turns["one"].session.id)
+        assert (await chats.memory.context(turn)).xml == EMPTY
+        store_turn(chats.runtime, turn)
+    scope = Scope.session(chats.cast.eve.id, turns["one"].session.id)
     consolidate(store, scope, "They plan a trip.", expected_version=0)
-    assert "trip" in (await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml
+    assert "trip" in await chats.context("one")
     for key in ("two", "three"):
-        assert "trip" not in (await memory.context(turn_of(runtime, cast, cast.anna, key))).xml
+        assert "trip" not in await chats.context(key)
 
 
-async def test_another_user_in_a_session_closes_it_to_user_memory(store: Store) -> None:
-    cast = make_cast(store)
-    runtime = make_runtime(store, clock=FixedClock())
-    memory = ChatMemory(runtime)
-    add_fact(store, cast.anna_scope, "Anna keeps owls.")
-    turn = turn_of(runtime, cast, cast.anna, "one")
-    store_turn(runtime, turn)
-    assert "owls" in (await memory.context(turn)).xml
-    message = make_message(turn.session.id, "Hello, I am Bruno.", sender=cast.bruno.id)
+async def test_another_user_in_a_session_closes_it_to_user_memory(
+    store: Store, chats: Chats
+) -> None:
+    add_fact(store, chats.cast.anna_scope, "Anna keeps owls.")
+    turn = chats.turn("one")
+    store_turn(chats.runtime, turn)
+    assert "owls" in (await chats.memory.context(turn)).xml
+    message = make_message(turn.session.id, "Hello, I am Bruno.", sender=chats.cast.bruno.id)
     store.host.add_messages(turn.session.id, [message])
-    assert "owls" not in (await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml
+    assert "owls" not in await chats.context("one")
 
 
 async def test_an_old_context_is_built_again(store: Store) -> None:
-    cast = make_cast(store)
-    clock = FixedClock()
     settings = Settings(context=ContextSettings(cache_seconds=60, facts_max_age_hours=1))
-    runtime = make_runtime(store, settings, clock=clock)
-    memory = ChatMemory(runtime)
-    add_fact(store, cast.anna_scope, "Anna keeps owls.")
-    found = [(await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml]
+    chats = Chats(store, settings)
+    add_fact(store, chats.cast.anna_scope, "Anna keeps owls.")
+    found = [await chats.context("one")]
     for _ in range(2):
-        clock.advance(seconds=59)
-        found.append((await memory.context(turn_of(runtime, cast, cast.anna, "one"))).xml)
+        chats.clock.advance(seconds=59)
+        found.append(await chats.context("one"))
     assert "(now)" in found[0]
     assert found[1] == found[0]
     assert "(1m ago)" in found[2]

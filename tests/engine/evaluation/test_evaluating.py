@@ -42,14 +42,17 @@ def lines(memory: Memory) -> list[str]:
     ]
 
 
+def evaluator(memory: Memory, embedder: FakeEmbedder | None = None) -> Evaluator:
+    return Evaluator(make_runtime(memory.store, SETTINGS, embedder=embedder))
+
+
 @pytest.mark.parametrize("top_k", [1, 3, 10, 30])
 async def test_the_figures_are_those_of_the_searches(
     memory: Memory, lines: list[str], top_k: int
 ) -> None:
     """What is measured is what a search gives, recipe by recipe."""
     read = read_queries(memory.store, lines)
-    evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
-    evaluation = await evaluator.evaluate(read.queries, top_k=top_k)
+    evaluation = await evaluator(memory, memory.embedder).evaluate(read.queries, top_k=top_k)
     assert [score.recipe for score in evaluation.overall()] == ["convex", "rrf", "semantic", "text"]
     searcher = Searcher(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
     for score in evaluation.overall():
@@ -89,8 +92,7 @@ async def test_a_table_worked_out_by_hand(memory: Memory) -> None:
             line("dog", user="anna", relevant=[cat]),
         ],
     )
-    evaluator = Evaluator(make_runtime(memory.store, SETTINGS))
-    (score,) = (await evaluator.evaluate(read.queries, recipes=["text"], top_k=1)).scores
+    (score,) = (await evaluator(memory).evaluate(read.queries, recipes=["text"], top_k=1)).scores
     assert score.recall == pytest.approx(1 / 3)
     assert score.mrr == pytest.approx((1 + 1 / 2 + 0) / 3)
     assert score.ndcg == pytest.approx((1 + 1 / math.log2(3) + 0) / 3)
@@ -99,8 +101,7 @@ async def test_a_table_worked_out_by_hand(memory: Memory) -> None:
 async def test_facts_are_never_found_for_another_user(memory: Memory) -> None:
     memory.add(memory.cast.bruno_scope, *TEXTS)
     read = read_queries(memory.store, [line("Anna grey cat", user="anna")])
-    evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
-    evaluation = await evaluator.evaluate(read.queries)
+    evaluation = await evaluator(memory, memory.embedder).evaluate(read.queries)
     assert [(score.silent, score.unanswerable) for score in evaluation.overall()] == [(1, 1)] * 4
     assert all(math.isnan(score.ndcg) for score in evaluation.overall())
 
@@ -109,16 +110,14 @@ async def test_each_query_is_embedded_once_and_no_access_is_counted(
     memory: Memory, lines: list[str]
 ) -> None:
     read = read_queries(memory.store, [*lines, lines[0]])
-    evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
-    await evaluator.evaluate(read.queries)
+    await evaluator(memory, memory.embedder).evaluate(read.queries)
     assert memory.embedder.calls == [tuple(text for text, _ in QUESTIONS)]
     assert memory.accesses(memory.cast.anna_scope) == 0
 
 
 async def test_kinds_add_up_to_the_whole(memory: Memory, lines: list[str]) -> None:
     read = read_queries(memory.store, lines)
-    evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
-    evaluation = await evaluator.evaluate(read.queries, recipes=["convex"])
+    evaluation = await evaluator(memory, memory.embedder).evaluate(read.queries, recipes=["convex"])
     (whole,) = evaluation.overall()
     kinds = [score for score in evaluation.scores if score.kind]
     assert [score.kind for score in kinds] == ["grey", "what", "the", "biologist", "zeppelin"]
@@ -131,21 +130,20 @@ async def test_without_a_model_what_can_run_runs_and_it_is_said(
     memory: Memory, lines: list[str]
 ) -> None:
     read = read_queries(memory.store, lines)
-    evaluator = Evaluator(make_runtime(memory.store, SETTINGS))
-    evaluation = await evaluator.evaluate(read.queries)
+    evaluation = await evaluator(memory).evaluate(read.queries)
     assert [score.recipe for score in evaluation.overall()] == ["text"]
     assert "no embedding model" in evaluation.notices[0]
 
 
 async def test_what_cannot_be_measured_is_refused(memory: Memory, lines: list[str]) -> None:
     read = read_queries(memory.store, lines)
-    bare = Evaluator(make_runtime(memory.store, SETTINGS))
+    bare = evaluator(memory)
     with pytest.raises(UsageError, match="needs an embedding model"):
         await bare.evaluate(read.queries, recipes=["rrf"])
     with pytest.raises(UsageError, match="unknown search recipe: 'best'"):
         await bare.evaluate(read.queries, recipes=["best"])
     with pytest.raises(UsageError, match="no queries"):
         await bare.evaluate([])
-    other = Evaluator(make_runtime(memory.store, SETTINGS, embedder=FakeEmbedder(model="another")))
+    other = evaluator(memory, FakeEmbedder(model="another"))
     with pytest.raises(EmbeddingModelMismatch):
         await other.evaluate(read.queries)

@@ -322,15 +322,6 @@ CHAT = [
 BOTH = pytest.mark.parametrize("town", ["sqlite", "secantus"], indirect=True)
 
 
-@pytest.fixture
-def town(open_store: Callable[[str], Store], request: pytest.FixtureRequest) -> Store:
-    """Return a store with the agent eve and the user anna."""
-    store = open_store(getattr(request, "param", "sqlite"))
-    store.host.add_agent(make_agent("eve"))
-    store.host.add_user(make_user("anna"))
-    return store
-
-
 def lines(items: list[Any]) -> str:
     return "\n".join(map(json.dumps, items))
 

@@ -17,7 +17,6 @@ from edenmem.engine.exchange.documents import DamagedDocument, Document
 from edenmem.engine.exchange.importer import RestoreReport
 from edenmem.errors import InputError
 from edenmem.store.protocol.store import Store
-from tests.support.builders import make_agent, make_user
 from tests.support.importing import facts_of as facts
 from tests.support.importing import source_of, take
 
@@ -57,14 +56,6 @@ SHAPES = {
     "pretty pages": json.dumps({"results": MANY[:1]}, indent=1)
     + json.dumps({"results": MANY[1:]}, indent=1),
 }
-
-
-@pytest.fixture
-def town(sqlite_store: Store) -> Store:
-    """Return a store with the agent eve and the user anna."""
-    sqlite_store.host.add_agent(make_agent("eve"))
-    sqlite_store.host.add_user(make_user("anna"))
-    return sqlite_store
 
 
 def imported(store: Store, text: str | bytes, **options: Any) -> RestoreReport:

@@ -63,144 +63,67 @@ async def test_a_name_works_like_its_id(service: MemoryService) -> None:
         assert (memory.agent_id, memory.user_id, memory.session_id) == (MIRA.id, LENA.id, TALK.id)
 
 
-Call = Callable[[MemoryService], Coroutine[Any, Any, object]]
+Call = Callable[[Any], Coroutine[Any, Any, object]]
+HELLO = {"role": "user", "name": "nobody", "content": "hi"}
 
-WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
-    "no such agent": (
-        lambda s: s.search("tea", agent_id="nobody"),
-        NotFoundError,
-        "agent not found: 'nobody'",
-    ),
-    "no such user": (
-        lambda s: s.search("tea", agent_id="mira", user_id="nobody"),
-        NotFoundError,
-        "user not found: 'nobody'",
-    ),
-    "id of no user": (
-        lambda s: s.search("tea", agent_id="mira", user_id=UNKNOWN),
-        NotFoundError,
-        "user not found",
-    ),
-    "no such group": (
-        lambda s: s.search("tea", agent_id="mira", group_id="nobody"),
-        NotFoundError,
-        "group 'nobody'",
-    ),
-    "no such session": (
-        lambda s: s.get_memory_context("nowhere"),
-        NotFoundError,
-        "session not found: 'nowhere'",
-    ),
-    "stranger by name": (
-        lambda s: s.get_memory_context("talk", user_id="nobody"),
-        NotFoundError,
-        "user not found: 'nobody'",
-    ),
-    "remember for nobody": (
-        lambda s: s.remember("Tea.", agent_id="mira", user_id="nobody"),
-        NotFoundError,
-        "user not found: 'nobody'",
-    ),
-    "empty agent": (
-        lambda s: s.search("tea", agent_id=""),
-        UsageError,
-        "agent must be a name or an ID",
-    ),
-    "agent object": (
-        lambda s: s.search("tea", agent_id=MIRA),  # type: ignore[arg-type]
-        UsageError,
-        "agent must be a name or an ID",
-    ),
-    "number as query": (
-        lambda s: s.search([7], agent_id="mira"),  # type: ignore[list-item]
-        UsageError,
-        "a query must be text",
-    ),
-    "no query": (lambda s: s.search([], agent_id="mira"), UsageError, "query is missing"),
-    "text as number": (
-        lambda s: s.search("tea", agent_id="mira", top_k="5"),  # type: ignore[arg-type]
-        UsageError,
-        "top_k is not a whole number",
-    ),
-    "unknown kind of memory": (
-        lambda s: s.search("tea", agent_id="mira", within="notes"),  # type: ignore[arg-type]
-        UsageError,
-        "within is not one of facts, reflections, texts",
-    ),
-    "unknown kind of scope": (
-        lambda s: s.search("tea", agent_id="mira", kinds="users"),  # type: ignore[arg-type]
-        UsageError,
-        "kinds is not one of agent, shard",
-    ),
-    "time as text": (
-        lambda s: s.search("tea", agent_id="mira", since="7d"),  # type: ignore[arg-type]
-        UsageError,
-        "since is not a datetime",
-    ),
-    "nothing to remember": (
-        lambda s: s.remember(None, agent_id="mira"),  # type: ignore[arg-type]
-        UsageError,
-        "the text to remember is empty",
-    ),
-    "text as messages": (
-        lambda s: s.add_messages("talk", "hello"),  # type: ignore[arg-type]
-        UsageError,
-        "messages must be a list: str",
-    ),
-    "one message": (
-        lambda s: s.add_messages("talk", {"role": "user"}),  # type: ignore[arg-type]
-        UsageError,
-        "messages must be a list: dict",
-    ),
-    "texts as messages": (
-        lambda s: s.add_messages("talk", ["hello"]),  # type: ignore[list-item]
-        UsageError,
-        "messages[0] must be a Message or a dict: str",
-    ),
-    "no role": (
-        lambda s: s.add_messages("talk", [{"content": "hello"}]),
-        InputError,
-        "messages[0].role is missing",
-    ),
-    "unknown role": (
-        lambda s: s.add_messages("talk", [{"role": "robot", "content": "hello"}]),
-        InputError,
-        "messages[0].role must be one of",
-    ),
-    "unknown sender": (
-        lambda s: s.add_messages("talk", [{"role": "user", "name": "nobody", "content": "hi"}]),
-        NotFoundError,
-        "user not found: 'nobody'",
-    ),
-    "another session's message": (
-        lambda s: s.add_messages("talk", [make_message(UNKNOWN)]),
-        UsageError,
-        "belongs to another session",
-    ),
-    "users as a text": (
-        lambda s: s.ensure_session("chat", agents=["mira"], users="lena"),
-        UsageError,
-        "must be lists",
-    ),
-    "no agents": (lambda s: s.ensure_session("chat", agents=[]), UsageError, "needs an agent"),
-    "blank name": (lambda s: s.ensure_user("  "), UsageError, "must have 1 to"),
-    "number as a name": (
-        lambda s: s.ensure_user(42),  # type: ignore[arg-type]
-        UsageError,
-        "must be a text: int",
-    ),
+WRONG: dict[type[EdenmemError], list[tuple[Call, str]]] = {
+    NotFoundError: [
+        (lambda s: s.search("tea", agent_id="nobody"), "agent not found: 'nobody'"),
+        (lambda s: s.search("tea", agent_id="mira", user_id="nobody"), "user not found: 'nobody'"),
+        (lambda s: s.search("tea", agent_id="mira", user_id=UNKNOWN), "user not found"),
+        (lambda s: s.search("tea", agent_id="mira", group_id="nobody"), "group 'nobody'"),
+        (lambda s: s.get_memory_context("nowhere"), "session not found: 'nowhere'"),
+        (lambda s: s.get_memory_context("talk", user_id="nobody"), "user not found: 'nobody'"),
+        (lambda s: s.remember("T.", agent_id="mira", user_id="nobody"), "user not found: 'nobody'"),
+        (lambda s: s.add_messages("talk", [HELLO]), "user not found: 'nobody'"),
+    ],
+    UsageError: [
+        (lambda s: s.search("tea", agent_id=""), "agent must be a name or an ID"),
+        (lambda s: s.search("tea", agent_id=MIRA), "agent must be a name or an ID"),
+        (lambda s: s.search([7], agent_id="mira"), "a query must be text"),
+        (lambda s: s.search([], agent_id="mira"), "query is missing"),
+        (lambda s: s.search("tea", agent_id="mira", top_k="5"), "top_k is not a whole number"),
+        (
+            lambda s: s.search("tea", agent_id="mira", within="notes"),
+            "within is not one of facts, reflections, texts",
+        ),
+        (
+            lambda s: s.search("tea", agent_id="mira", kinds="users"),
+            "kinds is not one of agent, shard",
+        ),
+        (lambda s: s.search("tea", agent_id="mira", since="7d"), "since is not a datetime"),
+        (lambda s: s.remember(None, agent_id="mira"), "the text to remember is empty"),
+        (lambda s: s.add_messages("talk", "hello"), "messages must be a list: str"),
+        (lambda s: s.add_messages("talk", {"role": "user"}), "messages must be a list: dict"),
+        (
+            lambda s: s.add_messages("talk", ["hello"]),
+            "messages[0] must be a Message or a dict: str",
+        ),
+        (lambda s: s.add_messages("talk", [make_message(UNKNOWN)]), "belongs to another session"),
+        (lambda s: s.ensure_session("chat", agents=["mira"], users="lena"), "must be lists"),
+        (lambda s: s.ensure_session("chat", agents=[]), "needs an agent"),
+        (lambda s: s.ensure_user("  "), "must have 1 to"),
+        (lambda s: s.ensure_user(42), "must be a text: int"),
+    ],
+    InputError: [
+        (lambda s: s.add_messages("talk", [{"content": "hello"}]), "messages[0].role is missing"),
+        (
+            lambda s: s.add_messages("talk", [{"role": "robot", "content": "hello"}]),
+            "messages[0].role must be one of",
+        ),
+    ],
 }
 
 
 @sqlite_only
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("kind", WRONG)
 async def test_a_mistake_is_an_error_and_never_an_empty_result(
-    service: MemoryService, case: str
+    service: MemoryService, kind: type[EdenmemError]
 ) -> None:
-    call, kind, said = WRONG[case]
-    with pytest.raises(kind) as caught:
-        await call(service)
-    assert said in caught.value.message
+    for call, said in WRONG[kind]:
+        with pytest.raises(kind) as caught:
+            await call(service)
+        assert said in caught.value.message
 
 
 # -- messages ------------------------------------------------------------------------------------
