@@ -1,8 +1,6 @@
-"""Evaluation of recipes on labeled queries.
+"""Evaluation of recipes on labeled queries, by searching for each query with each recipe.
 
-The candidates of each query are fetched once, to the depth of the deepest recipe. They are fused
-for every recipe and run through its stages by the code of the search. Nothing is written, and no
-access is counted.
+Each query is embedded once. Nothing is written, and no access is counted.
 """
 
 from __future__ import annotations
@@ -13,11 +11,13 @@ from functools import partial
 
 import msgspec
 
-from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
+from edenmem.engine.reports import SearchReport
+from edenmem.engine.runtime.concurrency import gather_or_cancel
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import Resolver
 from edenmem.engine.scopes.visibility import reader_scopes
-from edenmem.engine.search.request import choose_recipe, require_source_words, validate_top_k
+from edenmem.engine.search.request import choose_recipe, validate_top_k
+from edenmem.engine.search.searcher import Searcher
 from edenmem.engine.search.stages import Stages
 from edenmem.engine.sessions.format import read_lines
 from edenmem.errors import AmbiguousReference, InputError, NotFoundError, UsageError
@@ -25,16 +25,8 @@ from edenmem.invalid import EMPTY, explain_json, explain_value
 from edenmem.models.ids import is_id
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
-from edenmem.models.search import FactFilter, Lists, Question, SearchAbility
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank
-from edenmem.search.recipes import (
-    RECIPES,
-    Recipe,
-    Rules,
-    fuse,
-    rules_of,
-)
-from edenmem.settings.schema import SearchSettings
+from edenmem.search.recipes import RECIPES, Recipe
 from edenmem.store.protocol.store import Store, batched
 from edenmem.text import clean, one_line
 
@@ -187,10 +179,10 @@ def _why_not(store: Store, label: str) -> str:
 #: Cutoff of MRR and nDCG.
 CUTOFF = 10
 
-#: Queries in one request to a provider or a store.
+#: Queries in one request to a provider.
 _BATCH = 64
-#: Queries that run through the stages of a recipe concurrently.
-_STAGED_AT_ONCE = 8
+#: Queries that are searched concurrently.
+_AT_ONCE = 8
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,42 +217,16 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     scores: tuple[RecipeScore, ...]
     notices: tuple[str, ...] = ()
 
-    def overall(self) -> tuple[RecipeScore, ...]:
-        """Return the scores over all queries."""
-        return tuple(score for score in self.scores if not score.kind)
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A query, its candidates by list, and which of them are unconfirmed."""
-
-    query: LabeledQuery
-    lists: Lists
-    unconfirmed: frozenset[str] = frozenset()
-
-
-class Foundation(msgspec.Struct, frozen=True, kw_only=True):
-    """The candidates of all queries, how the store found them, and the model of their vectors."""
-
-    found: tuple[Found, ...]
-    ability: SearchAbility
-    model: str
-
-    def rules(self, plan: Recipe, settings: SearchSettings, top_k: int) -> Rules:
-        """Return the rules of a recipe for these candidates."""
-        return rules_of(
-            plan, settings, model=self.model, top_k=top_k, text_floor=self.ability.text_floor
-        )
-
 
 class Evaluator:
     """Measures recipes on labeled queries. Only reads."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._store = runtime.store
         self._settings = runtime.settings.search
         self._embedder = runtime.embedder
-        self._clock = runtime.clock
         self._stages = Stages(runtime)
+        self._searcher = Searcher(runtime)
+        self._vectors: dict[str, bytes] = {}
         self.read = partial(read_queries, runtime.store)
 
     async def evaluate(
@@ -279,29 +245,31 @@ class Evaluator:
             top_k: The k of recall; None is the configured number of results.
 
         Raises:
-            UsageError: a recipe is unknown, or needs an embedding model and none is configured.
+            UsageError: there are no queries, or a recipe is unknown, or needs an embedding model
+                and none is configured.
             ConfigError: a recipe reranks, and no reranker is configured.
             EmbeddingModelMismatch: the stored vectors are of another model.
             ProviderError: the queries could not be embedded, or the candidates not reranked.
             StoreError: the store could not be searched.
         """
         count = validate_top_k(self._settings.top_k if top_k is None else top_k)
-        plans, notices = self.plans(recipes)
+        plans, notices = self._plans(recipes)
         for plan in plans:
             self._stages.check(plan)
-        depth = max(plan.depth(self._settings, max(count, CUTOFF)) for plan in plans)
-        base = await self.candidates(queries, plans, depth=depth)
-        notices += [base.ability.notice] if base.ability.notice else []
+        if not queries:
+            raise UsageError("no queries to evaluate")
         kinds = list(dict.fromkeys(query.kind for query in queries if query.kind))
         scores: list[RecipeScore] = []
         for plan in plans:
-            rankings = await self._rankings(plan, base, top_k=count)
+            reports = await self.search(plan, queries, top_k=max(count, CUTOFF))
+            rankings = [[hit.fact.id for hit in report.hits] for report in reports]
+            notices |= dict.fromkeys(notice for report in reports for notice in report.notices)
             scores += [
                 _summarize(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
             ]
         return Evaluation(top_k=count, scores=tuple(scores), notices=tuple(notices))
 
-    def plans(self, names: Sequence[str]) -> tuple[list[Recipe], list[str]]:
+    def _plans(self, names: Sequence[str]) -> tuple[list[Recipe], dict[str, None]]:
         """Return the named recipes, or by default those that can run, and notices on the others.
 
         Raises:
@@ -310,89 +278,39 @@ class Evaluator:
         can_embed = self._embedder is not None
         if names:
             unique = dict.fromkeys(names)
-            return [choose_recipe(name, name, can_embed=can_embed)[0] for name in unique], []
+            return [choose_recipe(name, name, can_embed=can_embed)[0] for name in unique], {}
         plans = [plan for plan in RECIPES.values() if can_embed or not plan.semantic]
         configured, notice = choose_recipe(None, self._settings.recipe, can_embed=can_embed)
         if configured not in plans:
             plans.append(configured)
-        return plans, [notice] if notice else []
+        return plans, {notice: None} if notice else {}
 
-    async def candidates(
-        self, queries: Sequence[LabeledQuery], plans: Sequence[Recipe], *, depth: int
-    ) -> Foundation:
-        """Fetch the candidates of each query from all lists of the recipes, to ``depth``.
-
-        Raises:
-            UsageError: there are no queries.
-            StoreError: a recipe searches source messages, and the store cannot.
-        """
-        if not queries:
-            raise UsageError("no queries to evaluate")
-        ability = await in_thread(self._store.search.search_ability)
-        for plan in plans:
-            require_source_words(plan, ability)
-        names = list(dict.fromkeys(name for plan in plans for name in plan.lists))
-        vectors = await self._vectors(queries) if "semantic" in names else {}
-        model = self._embedder.model if self._embedder and vectors else ""
-        groups: dict[tuple[Scope, ...], list[LabeledQuery]] = {}
-        for query in queries:
-            groups.setdefault(query.scopes, []).append(query)
-        found: dict[int, Found] = {}
-        for scopes, group in groups.items():
-            for batch in batched(group, _BATCH):
-                candidates = await in_thread(
-                    self._store.search.candidates,
-                    FactFilter(scopes=scopes, live_at=self._clock()),
-                    [Question(each.query, vectors.get(each.query, b"")) for each in batch],
-                    names,
-                    model=model,
-                    limit=depth,
-                )
-                for query, lists in zip(batch, candidates.lists, strict=True):
-                    found[id(query)] = Found(
-                        query=query, lists=lists, unconfirmed=candidates.unconfirmed
+    async def search(
+        self, plan: Recipe, queries: Sequence[LabeledQuery], *, top_k: int
+    ) -> list[SearchReport]:
+        """Search for each query."""
+        if plan.semantic and self._embedder is not None:
+            texts = dict.fromkeys(query.query for query in queries)
+            for batch in batched([text for text in texts if text not in self._vectors], _BATCH):
+                made = await self._embedder.embed(batch, role="query")
+                self._vectors.update(zip(batch, made.vectors, strict=True))
+        found: list[SearchReport] = []
+        for group in batched(queries, _AT_ONCE):
+            found += await gather_or_cancel(
+                [
+                    self._searcher.search(
+                        [query.query],
+                        query.scopes,
+                        recipe=plan.name,
+                        top_k=top_k,
+                        track=False,
+                        vectors=[self._vectors[query.query]] if plan.semantic else None,
+                        vector_model=self._embedder.model if self._embedder else None,
                     )
-        return Foundation(
-            found=tuple(found[id(query)] for query in queries), ability=ability, model=model
-        )
-
-    async def _rankings(self, plan: Recipe, base: Foundation, *, top_k: int) -> list[list[str]]:
-        """Rank the facts of each query as a search would."""
-        count = max(top_k, CUTOFF)
-        rules = base.rules(plan, self._settings, count)
-        model = base.model if plan.semantic else ""
-
-        async def one(each: Found) -> list[str]:
-            query = each.query
-            (staged,), _ = await self._stages.run(
-                plan,
-                [fuse(plan, each.lists, rules)],
-                [query.query],
-                query.scopes,
-                model=model,
-                top_k=count,
-                unconfirmed=each.unconfirmed,
+                    for query in group
+                ]
             )
-            return [hit.fact_id for hit in staged.hits]
-
-        rankings: list[list[str]] = []
-        for batch in batched(base.found, _STAGED_AT_ONCE):
-            rankings += await gather_or_cancel([one(each) for each in batch])
-        return rankings
-
-    async def _vectors(self, queries: Sequence[LabeledQuery]) -> dict[str, bytes]:
-        assert self._embedder is not None
-        texts = list(dict.fromkeys(query.query for query in queries))
-        vectors: dict[str, bytes] = {}
-        for batch in batched(texts, _BATCH):
-            made = await self._embedder.embed(batch, role="query")
-            vectors.update(zip(batch, made.vectors, strict=True))
-        return vectors
-
-
-def ranking(plan: Recipe, found: Found, rules: Rules, *, top_k: int) -> list[str]:
-    """Rank by fusion alone: the fact IDs, best first."""
-    return [hit.fact_id for hit in fuse(plan, found.lists, rules).hits[:top_k]]
+        return found
 
 
 def mean(values: Sequence[float]) -> float:

@@ -36,7 +36,6 @@ from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.ids import is_id, utc_now
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.told import Reply, make_note, shown_facts
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
@@ -869,19 +868,8 @@ class MemoryService:
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
         )
-        speaker = await self._speaker(user_id)
-        view = await in_thread(current_view, self._store, session, agents[0], speaker=speaker)
-        report = await self._searcher.search(queries, view.reads, top_k=top_k)
-        reply = Reply(
-            at=self._runtime.clock(),
-            kind="search",
-            agent_id=agents[0].id,
-            session_id=session.id,
-            user_id=speaker or (view.user.id if view.user else None),
-        )
-        found = shown_facts(hit.fact for hit in report.hits)
-        self._runtime.told.add(make_note(reply, found=found))
-        return report
+        memory = self._memory(agents[0].id, await self._speaker(user_id), session.id)
+        return await memory.search(queries, top_k=top_k)
 
     async def all_about(
         self,
@@ -939,7 +927,6 @@ class MemoryService:
             NotFoundError: the agent, user or session does not exist, or the agent is not part of
                 the session.
         """
-        from edenmem.engine.agent_memory import AgentMemory
 
         def resolve() -> tuple[str, str | None, str | None]:
             agent_id = lookups.existing_agent(self._store, agent).id
@@ -949,12 +936,24 @@ class MemoryService:
             found, _ = lookups.session_and_agents(self._store, session, agent_id)
             return agent_id, user_id, found.id
 
-        agent_id, user_id, session_id = await in_thread(resolve)
         runtime = self._runtime
         if actor_name is not None:
             runtime = runtime.for_actor(msgspec.structs.replace(runtime.actor, name=actor_name))
+        return self._memory(*await in_thread(resolve), runtime=runtime, own_only=own_only)
+
+    def _memory(
+        self,
+        agent_id: str,
+        user_id: str | None,
+        session_id: str | None,
+        *,
+        runtime: Runtime | None = None,
+        own_only: bool = False,
+    ) -> AgentMemory:
+        from edenmem.engine.agent_memory import AgentMemory
+
         return AgentMemory(
-            runtime,
+            runtime or self._runtime,
             agent_id=agent_id,
             user_id=user_id,
             session_id=session_id,

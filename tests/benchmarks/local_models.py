@@ -25,6 +25,7 @@ from edenmem.engine.factory import open_embedder
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import labels
+from tests.support.evaluation import overall
 from tests.support.intervals import paired_bootstrap
 from tests.support.runtime import make_runtime
 
@@ -65,7 +66,7 @@ async def _each(evaluator: Evaluator, queries: Sequence[LabeledQuery]) -> Scores
     scores: dict[tuple[str, str], list[QueryScores]] = {}
     for query in queries:
         evaluation = await evaluator.evaluate([query], recipes=RECIPES, top_k=10)
-        for found in evaluation.overall():
+        for found in overall(evaluation):
             scores.setdefault((query.kind, found.recipe), []).append(
                 QueryScores(found.ndcg, found.recall)
             )

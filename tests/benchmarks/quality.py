@@ -33,7 +33,6 @@ from edenmem.engine.evaluation import (
     LabeledQuery,
     LabeledSet,
     RecipeScore,
-    ranking,
     read_queries,
 )
 from edenmem.engine.factory import open_embedder, open_reranker
@@ -42,6 +41,7 @@ from edenmem.search.recipes import RECIPES, recipe
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import labels, locomo
+from tests.support.evaluation import overall
 from tests.support.intervals import paired_bootstrap
 from tests.support.runtime import make_runtime
 
@@ -105,7 +105,7 @@ async def measure(
             model=embedder.model if embedder else "none",
             reranker=reranker.model if reranker else "",
             evaluation=await evaluator.evaluate(labeled.queries, recipes=recipes),
-            gains=await _gains(evaluator, labeled.queries, search, fusions),
+            gains=await _gains(evaluator, labeled.queries, fusions),
         )
     finally:
         store.database.close()
@@ -115,25 +115,19 @@ async def measure(
 
 
 async def _gains(
-    evaluator: Evaluator,
-    queries: Sequence[LabeledQuery],
-    search: SearchSettings,
-    fusions: Sequence[str],
+    evaluator: Evaluator, queries: Sequence[LabeledQuery], fusions: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Return the nDCG of each query that has an answer, by fusion."""
-    plans = [recipe(name) for name in fusions]
-    depth = max(plan.depth(search, CUTOFF) for plan in plans)
-    base = await evaluator.candidates(queries, plans, depth=depth)
     gains: dict[str, dict[str, float]] = {}
-    for plan in plans:
-        rules = base.rules(plan, search, CUTOFF)
-        gains[plan.name] = {
+    for name in fusions:
+        reports = await evaluator.search(recipe(name), queries, top_k=CUTOFF)
+        gains[name] = {
             # Two people may ask the same.
-            f"{number} {each.query.query}": ndcg(
-                ranking(plan, each, rules, top_k=CUTOFF), each.query.relevant, k=CUTOFF
+            f"{number} {query.query}": ndcg(
+                [hit.fact.id for hit in report.hits], query.relevant, k=CUTOFF
             )
-            for number, each in enumerate(base.found)
-            if each.query.relevant
+            for number, (query, report) in enumerate(zip(queries, reports, strict=True))
+            if query.relevant
         }
     return gains
 
@@ -205,13 +199,13 @@ def _overall(evaluation: Evaluation) -> str:
             *map(_figure, (score.recall, score.mrr, score.ndcg)),
             f"{score.silent} of {score.unanswerable}",
         ]
-        for score in evaluation.overall()
+        for score in overall(evaluation)
     ]
     return _table(["recipe", f"recall@{evaluation.top_k}", "MRR@10", "nDCG@10", "silent"], rows)
 
 
 def _by_kind(evaluation: Evaluation) -> str:
-    recipes = [score.recipe for score in evaluation.overall()]
+    recipes = [score.recipe for score in overall(evaluation)]
     kinds: dict[str, dict[str, RecipeScore]] = {}
     for score in evaluation.scores:
         if score.kind and score.queries:

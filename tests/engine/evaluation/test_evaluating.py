@@ -13,6 +13,7 @@ from edenmem.search.metrics import ndcg, recall, reciprocal_rank
 from edenmem.settings.schema import SearchSettings, Settings
 from tests.engine.evaluation.conftest import Memory, line
 from tests.support.embedder import FakeEmbedder
+from tests.support.evaluation import overall
 from tests.support.runtime import make_runtime
 
 SETTINGS = Settings(search=SearchSettings(semantic_floor=0.55))
@@ -53,9 +54,9 @@ async def test_the_figures_are_those_of_the_searches(
     """What is measured is what a search gives, recipe by recipe."""
     read = read_queries(memory.store, lines)
     evaluation = await evaluator(memory, memory.embedder).evaluate(read.queries, top_k=top_k)
-    assert [score.recipe for score in evaluation.overall()] == ["convex", "rrf", "semantic", "text"]
+    assert [score.recipe for score in overall(evaluation)] == ["convex", "rrf", "semantic", "text"]
     searcher = Searcher(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
-    for score in evaluation.overall():
+    for score in overall(evaluation):
         found = []
         for query in read.queries:
             searched = await searcher.search(
@@ -102,8 +103,8 @@ async def test_facts_are_never_found_for_another_user(memory: Memory) -> None:
     memory.add(memory.cast.bruno_scope, *TEXTS)
     read = read_queries(memory.store, [line("Anna grey cat", user="anna")])
     evaluation = await evaluator(memory, memory.embedder).evaluate(read.queries)
-    assert [(score.silent, score.unanswerable) for score in evaluation.overall()] == [(1, 1)] * 4
-    assert all(math.isnan(score.ndcg) for score in evaluation.overall())
+    assert [(score.silent, score.unanswerable) for score in overall(evaluation)] == [(1, 1)] * 4
+    assert all(math.isnan(score.ndcg) for score in overall(evaluation))
 
 
 async def test_each_query_is_embedded_once_and_no_access_is_counted(
@@ -118,7 +119,7 @@ async def test_each_query_is_embedded_once_and_no_access_is_counted(
 async def test_kinds_add_up_to_the_whole(memory: Memory, lines: list[str]) -> None:
     read = read_queries(memory.store, lines)
     evaluation = await evaluator(memory, memory.embedder).evaluate(read.queries, recipes=["convex"])
-    (whole,) = evaluation.overall()
+    (whole,) = overall(evaluation)
     kinds = [score for score in evaluation.scores if score.kind]
     assert [score.kind for score in kinds] == ["grey", "what", "the", "biologist", "zeppelin"]
     answered = [score for score in kinds if score.queries]
@@ -131,7 +132,7 @@ async def test_without_a_model_what_can_run_runs_and_it_is_said(
 ) -> None:
     read = read_queries(memory.store, lines)
     evaluation = await evaluator(memory).evaluate(read.queries)
-    assert [score.recipe for score in evaluation.overall()] == ["text"]
+    assert [score.recipe for score in overall(evaluation)] == ["text"]
     assert "no embedding model" in evaluation.notices[0]
 
 

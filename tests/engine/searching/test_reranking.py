@@ -25,6 +25,7 @@ from tests.engine.conftest import Cast
 from tests.support.builders import FixedClock, ago, make_fact
 from tests.support.cross_encoder import cross_encoder, relevance
 from tests.support.embedder import FakeEmbedder
+from tests.support.evaluation import overall
 from tests.support.memory import add_facts
 from tests.support.runtime import make_runtime
 
@@ -325,12 +326,12 @@ class TestEvaluation:
         query = self.query(cast.anna_scope, "grey cat", other)
         names = ["convex", "convex+recency", "convex+rerank", "text+rerank+mmr"]
         measured = await evaluator.evaluate([query], recipes=names)
-        assert [score.recipe for score in measured.overall()] == names
-        for score in measured.overall():
+        assert [score.recipe for score in overall(measured)] == names
+        for score in overall(measured):
             report = await searcher.search(["grey cat"], [cast.anna_scope], recipe=score.recipe)
             place = [hit.fact.id for hit in report.hits].index(other.id) + 1
             assert score.mrr == pytest.approx(1 / place), score.recipe
-        assert [score.mrr == 1.0 for score in measured.overall()] == [False, False, True, True]
+        assert [score.mrr == 1.0 for score in overall(measured)] == [False, False, True, True]
 
     async def test_the_configured_recipe_is_measured_with_the_others(
         self, cast: Cast, embedder: FakeEmbedder
@@ -340,7 +341,7 @@ class TestEvaluation:
             make_runtime(cast.store, settings(recipe="rrf+mmr"), embedder=embedder)
         )
         measured = await evaluator.evaluate([self.query(cast.anna_scope, "cat", fact)])
-        assert [score.recipe for score in measured.overall()] == [
+        assert [score.recipe for score in overall(measured)] == [
             *("convex", "rrf", "semantic", "text"),
             "rrf+mmr",
         ]
