@@ -61,7 +61,7 @@ from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.memory.history import audit_document, history_document
-from edenmem.store.mongo.memory.memory import BUFFER, UNPROPAGATED, moves
+from edenmem.store.mongo.memory.memory import BUFFER, moves
 from edenmem.store.mongo.search.slots import Slots
 
 #: Maximum numbers of documents and bytes written in one transaction; a change is never divided.
@@ -85,7 +85,7 @@ class MongoChanges:
         self._slots = slots
 
     def load_state(self, needs: Needs, *, at: datetime) -> State:
-        return Loader(_Outside(self._db), self._db.settings).load(needs, at)
+        return Loader(self._db, self._db.settings).load(needs, at)
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
         self._readiness.require()
@@ -169,26 +169,20 @@ class MongoChanges:
                 self._db.reflections.update_many(pending, {"$set": marked})
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
-        update = {"$pull": {UNPROPAGATED: version}, "$set": {"updatedAt": utc_now()}}
+        update = {"$pull": {"unpropagated_versions": version}, "$set": {"updatedAt": utc_now()}}
         self._db.consolidated.update_one(build_consolidated_key(scope), update)
 
 
-class _Outside:
-    """Finds documents outside a transaction."""
-
-    def __init__(self, db: Connection) -> None:
-        self._db = db
-
-    def find(
-        self,
-        collection: str,
-        filter: Filter,
-        projection: Mapping[str, Any] | None = None,
-        *,
-        limit: int = 0,
-    ) -> Iterator[Document]:
-        """See `edenmem.store.mongo.apply.state.Finder`."""
-        return self._db.collection(collection).find(filter, projection, limit=limit)
+#: The unique key that a kind of change relies on.
+_KEYS = {
+    AddFact: FACT_KEY,
+    ReviseFact: FACT_KEY,
+    AddReflection: CONSOLIDATED_KEY,
+    RestoreReflection: CONSOLIDATED_KEY,
+    WriteConsolidation: CONSOLIDATED_KEY,
+    RevertConsolidation: CONSOLIDATED_KEY,
+    RepairBuffer: CONSOLIDATED_KEY,
+}
 
 
 def keys_for(changes: Iterable[Change]) -> tuple[Index, ...]:
@@ -196,22 +190,8 @@ def keys_for(changes: Iterable[Change]) -> tuple[Index, ...]:
 
     Removals rely on none, so that duplicates which prevent a key can be removed.
     """
-    needed: dict[str, Index] = {}
-    for change in changes:
-        match change:
-            case AddFact() | ReviseFact():
-                needed[FACT_KEY.name] = FACT_KEY
-            case (
-                AddReflection()
-                | RestoreReflection()
-                | WriteConsolidation()
-                | RevertConsolidation()
-                | RepairBuffer()
-            ):
-                needed[CONSOLIDATED_KEY.name] = CONSOLIDATED_KEY
-            case _:
-                continue
-    return tuple(needed.values())
+    needed = (_KEYS.get(type(change)) for change in changes)
+    return tuple({key.name: key for key in needed if key is not None}.values())
 
 
 def _scopes_of(changes: Sequence[Change]) -> set[Scope]:
@@ -340,17 +320,28 @@ class Writer:
             case Fact():
                 self._fact(write, effect)
             case Reflection():
-                self._reflection(write)
+                self._put(names.REFLECTIONS, write, codec.reflection_document)
             case Held():
-                insert = InsertOne(codec.held_document(model, at=self._now))
-                gone = DeleteOne({"_id": object_id(model.id)})
-                self._do(names.HELD, gone if write.new is None else insert)
+                self._put(names.HELD, write, codec.held_document)
             case Consolidation():
                 self._text(write, effect.origin)
             case Policy():
                 self._policy(write)
             case Agent() | User():
                 self._account(write, effect)
+
+    def _put(self, collection: str, write: Write, encode: Callable[..., Document]) -> None:
+        """Write a document whose fields all come from its model."""
+        key = {"_id": object_id(write.model.id)}
+        old, new = (
+            None if each is None else encode(each, at=self._now) for each in (write.old, write.new)
+        )
+        if new is None:
+            self._do(collection, DeleteOne(key))
+        elif old is None:
+            self._do(collection, InsertOne(new))
+        else:
+            self._update(collection, key, *_differences(old, new))
 
     def _fact(self, write: Write, effect: Effect) -> None:
         old, new = write.old, write.new
@@ -359,36 +350,20 @@ class Writer:
             self._do(names.FACTS, DeleteOne(key))
             return
         mark = _mark(effect.origin, new.version, new.changed_at)
-        fields = codec.fact_document(_bare(new), at=self._now, storage="array")
+        vector, unset = self._vector_update(new.embedding, new.embedding_model, new.hash)
+        fields = self._encode(new)
         if not isinstance(old, Fact):
-            vector, _ = self._vector_update(new.embedding, new.embedding_model, new.hash)
             life = {"life": effect.life} if effect.life else {}
             self._do(names.FACTS, InsertOne({**fields, **vector, **mark, **life}))
             return
-        before = codec.fact_document(_bare(old), at=self._now, storage="array")
-        changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
-        gone: Document = {name: "" for name in before if name not in fields}
-        unset: Document = {}
-        if new.hash != old.hash or new.embedding is not old.embedding:
-            # The old text's vectors would match words that are gone.
-            vector, unset = self._vector_update(new.embedding, new.embedding_model, new.hash)
-            changed |= vector
-        self._update(names.FACTS, key, {**changed, **mark}, {**gone, **unset})
+        changed, gone = _differences(self._encode(old), fields)
+        if new.hash == old.hash and new.embedding is old.embedding:
+            vector, unset = {}, {}  # the vector of another text would match words that are gone
+        self._update(names.FACTS, key, {**changed, **vector, **mark}, {**gone, **unset})
 
-    def _reflection(self, write: Write) -> None:
-        old, new = write.old, write.new
-        key = {"_id": object_id(write.model.id)}
-        if not isinstance(new, Reflection):
-            self._do(names.REFLECTIONS, DeleteOne(key))
-            return
-        fields = codec.reflection_document(new, at=self._now)
-        if not isinstance(old, Reflection):
-            self._do(names.REFLECTIONS, InsertOne(fields))
-            return
-        before = codec.reflection_document(old, at=self._now)
-        changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
-        gone: Document = {name: "" for name in before if name not in fields}
-        self._update(names.REFLECTIONS, key, changed, gone)
+    def _encode(self, fact: Fact) -> Document:
+        bare = msgspec.structs.replace(fact, embedding=None)
+        return codec.fact_document(bare, at=self._now, storage="array")
 
     def _text(self, write: Write, origin: Origin | None) -> None:
         old, new = write.old, write.new
@@ -533,8 +508,10 @@ class Writer:
                 self._transaction.write(names.CONSOLIDATED, [UpdateOne(key, update)])
 
 
-def _bare(fact: Fact) -> Fact:
-    return msgspec.structs.replace(fact, embedding=None)
+def _differences(old: Document, new: Document) -> tuple[Document, Document]:
+    """Return the fields to set and to unset, to turn one document into the other."""
+    changed = {name: value for name, value in new.items() if value != old.get(name)}
+    return changed, {name: "" for name in old if name not in new}
 
 
 def _mark(origin: Origin | None, version: int, at: datetime) -> Document:

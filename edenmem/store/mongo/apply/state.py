@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -12,12 +13,13 @@ from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State
 from edenmem.memory.state import VOID, plain
 from edenmem.memory.texts import new_text
 from edenmem.models.backup import StoredVersion
-from edenmem.models.memory import Fact, Held, Reflection
+from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     IN_LIMIT,
     NOT_DELETED,
@@ -30,6 +32,7 @@ from edenmem.store.mongo.core.filters import (
     owner_fields,
     policy_id,
 )
+from edenmem.store.mongo.core.transactions import Transaction
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.memory.history import (
     fact_version,
@@ -40,35 +43,22 @@ from edenmem.store.mongo.memory.memory import BUFFER
 from edenmem.store.protocol.store import batched
 
 _ID = {"_id": 1}
+_WITH_VECTOR = partial(codec.fact_from, with_vector=True)
 #: Maximum number of documents to count for an account; fewer already show that it is in use.
 _COUNTED = 20_000
 #: The flags of pending reflections; old documents lack them.
 WAITING: Filter = {"$in": [False, None]}
 
 
-class Finder(Protocol):
-    """Finds documents, inside or outside a transaction."""
-
-    def find(
-        self,
-        collection: str,
-        filter: Filter,
-        projection: Mapping[str, Any] | None = None,
-        *,
-        limit: int = 0,
-    ) -> Iterable[Document]:
-        """Find documents of a collection."""
-
-
 class Loader:
-    """Loads one state.
+    """Loads one state, inside or outside a transaction.
 
     Attributes:
         stored: The documents found, without vectors, by kind and ID; policies by their scope's key.
     """
 
-    def __init__(self, finder: Finder, settings: StoreSettings) -> None:
-        self._find = finder.find
+    def __init__(self, db: Connection | Transaction, settings: StoreSettings) -> None:
+        self._find: Callable[..., Iterable[Document]] = db.find
         self._settings = settings
         self.stored: dict[tuple[str, str], Document] = {}
 
@@ -78,15 +68,19 @@ class Loader:
         state = State(
             answers=self._answers(needs.answers),
             blocks=self._blocks(needs.blocks, at),
-            reflections=self._reflections(needs.reflections),
-            held=self._held(needs.held),
+            reflections=self._read(
+                "reflection", names.REFLECTIONS, needs.reflections, codec.reflection_from
+            ),
+            held=self._read("held", names.HELD, needs.held, codec.held_from),
+            facts=self._read(
+                "fact", names.FACTS, needs.facts | expiring, _WITH_VECTOR, {"embedding_next": 0}
+            ),
             owners=owners,
             keys=self._keys(needs.keys),
             texts=self._texts(needs.texts | needs.buffers | needs.repairs),
             buffers=self._buffers(needs.buffers),
             policies=self._policies(needs.policies),
         )
-        self._facts(state, needs.facts | expiring)
         self._accounts(state, needs)
         texts = (state.texts.get(scope) for scope in needs.buffers)
         self._heads(
@@ -101,31 +95,25 @@ class Loader:
     # -- memory ------------------------------------------------------------------------------
 
     def _by_id(self, collection: str, ids: Iterable[str], **more: Any) -> Iterator[Document]:
-        projection = codec.NO_VECTOR if collection == names.FACTS else None
         for part in id_parts(ids):
-            yield from self._find(collection, {"_id": {"$in": part}, **more}, projection)
+            yield from self._find(collection, {"_id": {"$in": part}, **more})
 
-    def _facts(self, state: State, ids: set[str]) -> None:
-        state.facts = dict.fromkeys(ids)
-        for part in id_parts(ids):
-            for document in self._find(names.FACTS, {"_id": {"$in": part}}, {"embedding_next": 0}):
-                for fact in codec.read_owned(_fact_with_vector, [document]):
+    def _read(
+        self,
+        kind: str,
+        collection: str,
+        ids: Iterable[str],
+        read: Callable[[Document], Any],
+        hidden: Document | None = None,
+    ) -> dict[str, Any]:
+        """Return the readable models with these IDs, and keep their documents."""
+        found: dict[str, Any] = dict.fromkeys(ids)
+        for part in id_parts(found):
+            for document in self._find(collection, {"_id": {"$in": part}}, hidden):
+                for model in codec.read_owned(read, [document]):
                     document.pop("embedding", None)
-                    state.facts[fact.id] = fact
-                    self.stored["fact", fact.id] = document
-
-    def _reflections(self, ids: set[str]) -> dict[str, Reflection | None]:
-        found: dict[str, Reflection | None] = dict.fromkeys(ids)
-        for document in self._by_id(names.REFLECTIONS, ids):
-            for reflection in codec.read_owned(codec.reflection_from, [document]):
-                found[reflection.id] = reflection
-                self.stored["reflection", reflection.id] = document
-        return found
-
-    def _held(self, ids: set[str]) -> dict[str, Held | None]:
-        found: dict[str, Held | None] = dict.fromkeys(ids)
-        for held in codec.read_owned(codec.held_from, self._by_id(names.HELD, ids)):
-            found[held.id] = held
+                    found[model.id] = model
+                    self.stored[kind, model.id] = document
         return found
 
     def _owners(
@@ -303,10 +291,6 @@ class Loader:
 
     def _count(self, collection: str, filter: Filter) -> int:
         return sum(1 for _ in self._find(collection, filter, _ID, limit=_COUNTED))
-
-
-def _fact_with_vector(document: Document) -> Fact:
-    return codec.fact_from(document, with_vector=True)
 
 
 def _more_in(document: Document, kind: str) -> str:

@@ -174,11 +174,7 @@ UNREADABLE = (
 
 def readable_fact(document: Document) -> Fact | None:
     """Return the fact of a document; None if it is unreadable or has no scope."""
-    try:
-        fact = fact_from(document)
-        return fact if fact.home else None
-    except UNREADABLE:
-        return None
+    return next(read_owned(fact_from, [document]), None)
 
 
 def _stamp(document: Document, at: datetime) -> Document:
@@ -548,18 +544,26 @@ def _read_versions(value: Any) -> tuple[int, ...]:
     )
 
 
+def scope_of(fields: Document) -> Scope | None:
+    """Return the scope of a document; None without a kind and the owner that it needs."""
+    try:
+        return Scope.from_fields(
+            kind_of(fields),
+            text_id(fields.get("agent_id")) or "",
+            **{name: text_id(fields.get(name)) for name in OWNER_FIELD.values() if name},
+        )
+    except (ScopeError, ValueError):
+        return None
+
+
 def find_text_scope(document: Document) -> Scope | None:
     """Return the scope whose text and buffer a document holds, or None.
 
     Compares the whole key: the platform may have another document, of one session of a user, which
     has the same user.
     """
-    owned = {name: text_id(document.get(name)) for name in OWNER_FIELD.values() if name}
-    try:
-        home = Scope.from_fields(
-            kind_of(document), text_id(document.get("agent_id")) or "", **owned
-        )
-    except (ValueError, ScopeError):
+    home = scope_of(document)
+    if home is None:
         return None
     key = build_consolidated_key(home)
     del key["scope"]  # may be a list

@@ -280,6 +280,15 @@ class Collection:
             return int(error.details.get("nMatched", 0)), failed
         return int(result.matched_count) + int(result.upserted_count), set()
 
+    def upsert(self, operations: Sequence[UpdateOne]) -> None:
+        """Update or create documents, in any order.
+
+        Of two concurrent first writes of a document, the second finds it on retry.
+        """
+        left = list(operations)
+        while left:
+            left = [left[place] for place in sorted(self.bulk(left)[1])]
+
     def _duplicates(self, error: BulkWriteError) -> dict[int, str]:
         failures = error.details.get("writeErrors") or []
         others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]

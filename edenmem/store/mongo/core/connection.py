@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock, local
 from typing import Any, TypeVar
@@ -129,6 +129,17 @@ class Connection:
         """Return a collection of the database."""
         with translate_errors(self.location):
             return Collection(self.database[name], self.location, read_only=self.settings.read_only)
+
+    def find(
+        self,
+        collection: str,
+        filter: Filter,
+        projection: Mapping[str, Any] | None = None,
+        *,
+        limit: int = 0,
+    ) -> Iterator[Document]:
+        """Find documents as `edenmem.store.mongo.core.transactions.Transaction` does."""
+        return self.collection(collection).find(filter, projection, limit=limit)
 
     # -- the collections ---------------------------------------------------------------------
 

@@ -102,45 +102,25 @@ class Readiness:
         Raises:
             StoreError: an index is missing. Two workers could both hold a claim, and a scope could
                 have a fact twice.
-            FactKeyConflict: a narrow index is in place of the key of facts.
+            FactKeyConflict: a narrow index is in place of the key of facts, and would refuse valid
+                facts; or a restart of the platform would delete them during a replacement.
         """
         for key in keys:
-            if key is FACT_KEY:
-                self.require_fact_key()
-                continue
             if key.name in self._seen:
                 continue
-            if not has_keys(self._db.collection(key.collection).indexes(), key):
+            existing, name = self._db.collection(key.collection).indexes(), self._db.full_name
+            if key is FACT_KEY and (note := fact_keys(existing).note):
+                raise FactKeyConflict(
+                    f"facts cannot be added or changed in {name}: {note}",
+                    hint=f"replace it with '{REPLACE}'",
+                )
+            if not has_keys(existing, key):
                 raise StoreError(
-                    f"the database is not initialized: {self._db.full_name} "
+                    f"the database is not initialized: {name} "
                     f"({key.collection} has no unique index {key.name})",
                     hint="run 'edenmem init'",
                 )
             self._seen.add(key.name)
-
-    def require_fact_key(self) -> None:
-        """Raise if facts cannot be added and revised; success is cached.
-
-        Raises:
-            FactKeyConflict: a narrow index would refuse valid facts, or a restart of the platform
-                would delete them during a replacement.
-            StoreError: no unique index prevents duplicate facts.
-        """
-        if FACT_KEY.name in self._seen:
-            return
-        keys, name = read_fact_keys(self._db), self._db.full_name
-        if keys.note:
-            raise FactKeyConflict(
-                f"facts cannot be added or changed in {name}: {keys.note}",
-                hint=f"replace it with '{REPLACE}'",
-            )
-        if not keys.final:
-            raise StoreError(
-                f"the database is not initialized: {name} "
-                f"({FACT_KEY.collection} has no unique index {FACT_KEY.name})",
-                hint="run 'edenmem init'",
-            )
-        self._seen.add(FACT_KEY.name)
 
     def explain_refusal(self, name: str) -> ConflictError | None:
         """Return the error for a fact that an index refused although its scope lacks the fact.

@@ -23,7 +23,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import BATCH, Document, Sort, raise_whole, translate_errors
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import IN_LIMIT, owner_fields, policy_id
+from edenmem.store.mongo.core.filters import owner_fields, policy_id
 from edenmem.store.mongo.core.readiness import Readiness
 
 _T = TypeVar("_T")
@@ -62,12 +62,6 @@ class Transaction:
             session=self._session,
         )
         return list(cursor)
-
-    def insert(self, collection: str, documents: Sequence[Document]) -> None:
-        """Insert documents."""
-        if documents:
-            with raise_whole():
-                self._database[collection].insert_many(documents, session=self._session)
 
     def write(self, collection: str, operations: Sequence[Any]) -> int:
         """Execute operations in order; return how many documents matched or were created."""
@@ -150,10 +144,4 @@ class Transactions:
 
 def touch(db: Connection, scopes: Iterable[Scope]) -> None:
     """Increment the revisions of scopes, outside a transaction."""
-    touched = list(scopes)
-    for start in range(0, len(touched), IN_LIMIT):
-        operations = [revision_update(scope) for scope in touched[start : start + IN_LIMIT]]
-        while operations:
-            # Two concurrent first touches of a scope: the second finds the document on retry.
-            _, failed = db.policies.bulk(operations)
-            operations = [operations[place] for place in sorted(failed)]
+    db.policies.upsert([revision_update(scope) for scope in scopes])

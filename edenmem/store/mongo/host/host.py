@@ -17,6 +17,7 @@ import msgspec
 from bson import ObjectId
 from bson.errors import InvalidDocument, InvalidStringData
 from msgspec import structs
+from pymongo import InsertOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from edenmem.errors import InputError, UsageError
@@ -76,24 +77,20 @@ class MongoHost:
     def users(self) -> Iterator[User]:
         return map(host_codec.user_from, self._accounts("user"))
 
-    def _accounts(self, kind: str) -> Iterator[Document]:
-        return self._db.users.find({"type": kind, **NOT_DELETED}, sort=[("username", 1)])
+    def _accounts(self, kind: str, **more: Any) -> Iterator[Document]:
+        return self._db.users.find({"type": kind, **more, **NOT_DELETED}, sort=[("username", 1)])
 
     def agent(self, agent_id: str) -> Agent | None:
-        found = self._db.users.find_one(
-            {"_id": object_id(agent_id), "type": "agent", **NOT_DELETED}
-        )
-        return None if found is None else host_codec.agent_from(found)
+        found = self._accounts("agent", _id=object_id(agent_id))
+        return next(map(host_codec.agent_from, found), None)
 
     def user(self, user_id: str) -> User | None:
-        found = self._db.users.find_one({"_id": object_id(user_id), "type": "user", **NOT_DELETED})
-        return None if found is None else host_codec.user_from(found)
+        found = self._accounts("user", _id=object_id(user_id))
+        return next(map(host_codec.user_from, found), None)
 
     def users_named(self, username: str) -> list[User]:
-        named = {"type": "user", "username": username, **NOT_DELETED}
-        return sorted(
-            map(host_codec.user_from, self._db.users.find(named)), key=lambda each: each.id
-        )
+        users = map(host_codec.user_from, self._accounts("user", username=username))
+        return sorted(users, key=lambda each: each.id)
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         found = self._db.find_by_ids(self._db.users, user_ids, type="user")
@@ -145,7 +142,7 @@ class MongoHost:
             transaction.guard(accounts=True)
             if transaction.find(users, key, {"_id": 1}, limit=1):
                 return False
-            transaction.insert(users, [document])
+            transaction.write(users, [InsertOne(document)])
             return True
 
         try:
@@ -163,13 +160,10 @@ class MongoHost:
         group_id: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
-        named: Filter = {}
-        if agent_id is not None:
-            named["agents"] = object_id(agent_id)
-        if user_id is not None:
-            named["users"] = object_id(user_id)
-        if group_id is not None:
-            named["group_id"] = group_id
+        named: Filter = {} if group_id is None else {"group_id": group_id}
+        for field, id in (("agents", agent_id), ("users", user_id)):
+            if id is not None:
+                named[field] = object_id(id)
         activity = "memory_context.last_activity"
         recorded = self._db.sessions.find(
             {**named, activity: at_or_after(EPOCH), **NOT_DELETED},
@@ -189,10 +183,7 @@ class MongoHost:
         return islice(both, limit)
 
     def session(self, session_id: str) -> Session | None:
-        found = self._db.sessions.find_one(
-            {"_id": object_id(session_id), **NOT_DELETED}, host_codec.SESSION_FIELDS
-        )
-        return None if found is None else host_codec.session_from(found)
+        return self.sessions_by_ids([session_id]).get(session_id)
 
     def sessions_by_ids(self, session_ids: Sequence[str]) -> dict[str, Session]:
         fields = host_codec.SESSION_FIELDS
@@ -329,12 +320,8 @@ class MongoHost:
                 raise InputError(f"message {message.id}: {reason}")
         if note is None or not messages:
             return self._insert(session_id, messages)
-        both = [partial(self._insert, session_id, messages), partial(self._add_note, note)]
-        return self._db.run_all(both)[0]
-
-    def _add_note(self, note: Note) -> int:
-        add_notes(self._db, [note])
-        return 0
+        both = (partial(self._insert, session_id, messages), partial(add_notes, self._db, [note]))
+        return self._db.run_all(both)[0] or 0
 
     def _insert(self, session_id: str, messages: Sequence[Message]) -> int:
         added = 0
@@ -363,21 +350,17 @@ class MongoHost:
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:
         of_session: Filter = {"session": object_id(session_id)}
-        documents: Iterator[Document]
+        documents: Iterable[Document] = ()
         if ids is not None:
             filters = [{**of_session, "_id": {"$in": part}} for part in id_parts(ids)]
             found = self._db.find_all(self._db.messages, filters)
-            read = (host_codec.message_from(document, session_id) for document in found)
-            # The time as read: an old document may lack the field.
-            return iter(sorted(read, key=lambda message: (message.created_at, message.id)))
-        if newest is not None:
-            backwards = [(field, -order) for field, order in _IN_ORDER]
-            last = (
-                self._db.messages.find(of_session, sort=backwards, limit=newest) if newest else ()
-            )
-            documents = reversed(list(last))
-        else:
+            documents = sorted(found, key=_position)
+        elif newest is None:
             documents = self._db.messages.find(of_session, sort=_IN_ORDER)
+        elif newest:
+            backwards = [(field, -order) for field, order in _IN_ORDER]
+            last = self._db.messages.find(of_session, sort=backwards, limit=newest)
+            documents = reversed(list(last))
         return (host_codec.message_from(document, session_id) for document in documents)
 
     def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
@@ -424,11 +407,34 @@ class MongoHost:
     # -- references ------------------------------------------------------------------------
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
-        return find(self._db, kind, text, limit=limit)
+        collection, always, names, label = _kinds(self._db)[kind]
+        if not text.strip() or not _storable(text):
+            return []
+        for condition in _conditions(text, names):
+            by_id = [("_id", 1)] if "_id" in condition else []
+            named = {**condition, **always}
+            found = list(collection.find(named, _LABEL_FIELDS, sort=by_id, limit=limit))
+            if found:
+                return [Reference(id=str(d["_id"]), label=label(d) or str(d["_id"])) for d in found]
+        return []
 
     def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
         """See `Host.find_by_prefix`; names match with case."""
-        return find_by_prefix(self._db, kind, text, limit=limit)
+        collection, always, names, _ = _kinds(self._db)[kind]
+        if not _storable(text):
+            return []
+        found: dict[str, Reference] = {}
+        for name in names[:1]:  # not by titles, which are sentences
+            named = {name: {"$gte": text, "$lt": text + _LAST}, **always}
+            for document in collection.find(named, {name: 1}, sort=[(name, 1)], limit=limit):
+                key = str(document["_id"])
+                found[key] = Reference(id=key, label=codec.text(document.get(name)))
+        if _DIGITS.match(text.lower()):
+            begins = {**_with_prefix(text.lower()), **always}
+            for document in collection.find(begins, {"_id": 1}, sort=[("_id", -1)], limit=limit):
+                key = str(document["_id"])
+                found.setdefault(key, Reference(id=key, label=key))
+        return list(found.values())[:limit]
 
 
 def assign_owner(db: Connection, session: Session) -> Session:
@@ -485,11 +491,12 @@ def find_messages_by(
     found: dict[Any, Document] = {}
     for filter in filters:
         found |= {each["_id"]: each for each in db.messages.find(filter, {"createdAt": 1})}
-    in_order = sorted(
-        found.values(),
-        key=lambda document: (codec.read_creation_time(document), str(document["_id"])),
-    )
-    return {document["_id"]: document for document in in_order}
+    return {document["_id"]: document for document in sorted(found.values(), key=_position)}
+
+
+def _position(message: Document) -> tuple[datetime, str]:
+    """Return what orders messages: the time as read, since an old document may lack the field."""
+    return codec.read_creation_time(message), str(message["_id"])
 
 
 def reset_cold_note(db: Connection, session_id: str, latest: datetime) -> None:
@@ -540,56 +547,29 @@ _LABEL_FIELDS = dict.fromkeys(
 )
 
 
-def find(db: Connection, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
-    """Find the matches of a text; see `Host.find`."""
-    collection, always, names, label = _kinds(db)[kind]
-    if not text.strip() or not _storable(text):
-        return []
-    for condition in _conditions(text, names):
-        by_id = [("_id", 1)] if "_id" in condition else []
-        found = list(
-            collection.find({**condition, **always}, _LABEL_FIELDS, sort=by_id, limit=limit)
-        )
-        if found:
-            return [Reference(id=str(d["_id"]), label=label(d) or str(d["_id"])) for d in found]
-    return []
-
-
-def find_by_prefix(
-    db: Connection, kind: ReferenceKind, text: str, *, limit: int
-) -> Sequence[Reference]:
-    """Find by prefix; names match with case. See `Host.find_by_prefix`."""
-    collection, always, names, _ = _kinds(db)[kind]
-    if not _storable(text):
-        return []
-    found: dict[str, Reference] = {}
-    for name in names[:1]:  # not by titles, which are sentences
-        beginning = {name: {"$gte": text, "$lt": text + _LAST}}
-        for document in collection.find(
-            {**beginning, **always}, {name: 1}, sort=[(name, 1)], limit=limit
-        ):
-            key = str(document["_id"])
-            found[key] = Reference(id=key, label=codec.text(document.get(name)))
-    if _DIGITS.match(text.lower()):
-        for document in collection.find(
-            {**_with_prefix(text.lower()), **always}, {"_id": 1}, sort=[("_id", -1)], limit=limit
-        ):
-            key = str(document["_id"])
-            found.setdefault(key, Reference(id=key, label=key))
-    return list(found.values())[:limit]
-
-
 def _kinds(
     db: Connection,
 ) -> dict[str, tuple[Collection, Filter, Sequence[str], Callable[[Document], str]]]:
+    """Return for each kind its collection, a filter, the fields of its names, and its label."""
+    content = partial(_text_of, "content")
+    username = partial(_text_of, "username")
     return {
-        "agent": (db.users, {"type": "agent", **NOT_DELETED}, ["username"], _username),
-        "user": (db.users, {"type": "user", **NOT_DELETED}, ["username"], _username),
+        "agent": (db.users, {"type": "agent", **NOT_DELETED}, ["username"], username),
+        "user": (db.users, {"type": "user", **NOT_DELETED}, ["username"], username),
         "session": (db.sessions, NOT_DELETED, ["name", "title"], lambda d: session_from(d).label),
-        "fact": (db.facts, {}, [], _content),
-        "reflection": (db.reflections, {}, [], _content),
-        "formation": (db.formations, {}, [], _formation_label),
+        "fact": (db.facts, {}, [], content),
+        "reflection": (db.reflections, {}, [], content),
+        "formation": (
+            db.formations,
+            {},
+            [],
+            lambda d: f"{d['session_id']} #{d['seq']} {d['status']}",
+        ),
     }
+
+
+def _text_of(field: str, document: Document) -> str:
+    return codec.text(document.get(field))
 
 
 def _storable(text: str) -> bool:
@@ -615,15 +595,3 @@ def _conditions(text: str, names: Sequence[str]) -> list[Filter]:
 def _with_prefix(prefix: str) -> Filter:
     low, high = prefix.ljust(24, "0"), prefix.ljust(24, "f")
     return {"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}}
-
-
-def _username(document: Document) -> str:
-    return codec.text(document.get("username"))
-
-
-def _content(document: Document) -> str:
-    return codec.text(document.get("content"))
-
-
-def _formation_label(document: Document) -> str:
-    return f"{document['session_id']} #{document['seq']} {document['status']}"

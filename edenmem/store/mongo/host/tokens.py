@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from pymongo import UpdateOne
+from pymongo import InsertOne, UpdateOne
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.models.access import AccessToken, DailyUse
@@ -58,7 +58,7 @@ class MongoTokens:
             if not transaction.write(names.TOKENS, [update]):
                 return False
             if entry is not None:
-                transaction.insert(names.AUDIT, [audit_document(entry)])
+                transaction.write(names.AUDIT, [InsertOne(audit_document(entry))])
             return True
 
         return self._transactions.run(move)
@@ -87,12 +87,11 @@ class MongoTokens:
 
     def daily_use(self, holder: str, day: str) -> DailyUse:
         document = self._db.daily_use.find_one({"_id": f"{day}/{holder}"}) or {}
-        return DailyUse(tokens=codec.number(document.get("tokens")), cost=_cost(document))
-
-
-def _cost(document: Document) -> float:
-    cost = document.get("cost")
-    return float(cost) if isinstance(cost, int | float) else 0.0
+        cost = document.get("cost")
+        return DailyUse(
+            tokens=codec.number(document.get("tokens")),
+            cost=float(cost) if isinstance(cost, int | float) else 0.0,
+        )
 
 
 def _document(token: AccessToken) -> Document:

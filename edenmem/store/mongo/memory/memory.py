@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from heapq import merge
@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 from pymongo import UpdateOne
 
-from edenmem.errors import ScopeError
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import (
@@ -56,10 +55,7 @@ from edenmem.store.mongo.core.readiness import read_fact_keys
 from edenmem.store.protocol.store import batched
 from edenmem.text import word_count
 
-#: The versions of a text to propagate, extended by the update that writes a version.
-UNPROPAGATED = "unpropagated_versions"
-
-_T = TypeVar("_T")
+_T = TypeVar("_T", Fact, Reflection, Held)
 
 _BY_RECENT = (("recent_at", -1), ("updated_at", -1), ("formed_at", -1), ("_id", 1))
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
@@ -81,11 +77,11 @@ class MongoMemory:
         self, filter: FactFilter, *, limit: int | None = None, with_vectors: bool = False
     ) -> Iterator[Fact]:
         walks = [
-            self._facts_by(walk, sort, with_vectors)
+            self._find_facts(walk, sort, with_vectors=with_vectors)
             for owner in fact_filters(filter)
             for walk, sort in _recent_walks(owner, before=filter.recent_before)
         ]
-        return islice(_recent_first(walks), limit)
+        return islice(_newest_first(walks, "recent_at"), limit)
 
     def recent_facts(
         self, scopes: Sequence[Scope], *, since: datetime, limit: int, live_at: datetime
@@ -98,39 +94,34 @@ class MongoMemory:
             for walk, sort in _recent_walks({**owner, **unexpired(live_at)}, since)
         ]
         walks = (iter(facts) for facts in self._db.run_all(calls))
-        return list(islice(_recent_first(walks), limit))
+        return list(islice(_newest_first(walks, "recent_at"), limit))
 
     def expired_facts(
         self, at: datetime, *, agent_ids: Sequence[str] | None = None, limit: int
     ) -> list[Fact]:
         agents = {} if agent_ids is None else {"agent_id": {"$in": object_ids(agent_ids)}}
-        return self._find_facts({"expires_at": {"$lte": at}, **agents}, _BY_EXPIRY, limit)
+        return list(self._find_facts({"expires_at": {"$lte": at}, **agents}, _BY_EXPIRY, limit))
 
     def _newest_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
-        facts = self._find_facts(filter, sort, limit)
+        facts = list(self._find_facts(filter, sort, limit))
         (field, _), *others = sort
         if len(facts) < limit or others == list(_BY_ID):
             return facts
         # The index does not order facts with equal times by ID, so the last time is queried again.
         last = facts[-1].recent_at
         ties = self._find_facts({**filter, field: last}, _BY_ID, limit)
-        return [fact for fact in facts if fact.recent_at > last] + ties
+        return [*(fact for fact in facts if fact.recent_at > last), *ties]
 
-    def _find_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
-        found = self._db.facts.find(filter, codec.NO_VECTOR, sort=sort, limit=limit)
-        return [codec.fact_from(document) for document in found]
-
-    def _facts_by(self, filter: Filter, sort: Sort, with_vectors: bool) -> Iterator[Fact]:
-        documents = self._db.facts.find(
-            filter, None if with_vectors else codec.NO_VECTOR, sort=sort
-        )
-        return (codec.fact_from(found, with_vector=with_vectors) for found in documents)
+    def _find_facts(
+        self, filter: Filter, sort: Sort, limit: int = 0, *, with_vectors: bool = False
+    ) -> Iterator[Fact]:
+        fields = None if with_vectors else codec.NO_VECTOR
+        found = self._db.facts.find(filter, fields, sort=sort, limit=limit)
+        return (codec.fact_from(each, with_vector=with_vectors) for each in found)
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
-        found = self._db.facts.find_one(
-            {"_id": object_id(fact_id)}, None if with_vector else codec.NO_VECTOR
-        )
-        return None if found is None else codec.fact_from(found, with_vector=with_vector)
+        found = self._find_facts({"_id": object_id(fact_id)}, (), 1, with_vectors=with_vector)
+        return next(found, None)
 
     def facts_by_ids(
         self, scopes: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
@@ -166,11 +157,8 @@ class MongoMemory:
         ]
         for group in self._db.facts.aggregate(pipeline):
             same = {field: group["_id"].get(field) for field in fields}
-            documents = self._db.facts.find(same, codec.NO_VECTOR)
-            facts = [
-                fact for found in documents if (fact := codec.readable_fact(found)) is not None
-            ]
-            facts.sort(key=lambda fact: (fact.formed_at, fact.id))
+            found = codec.read_owned(codec.fact_from, self._db.facts.find(same, codec.NO_VECTOR))
+            facts = sorted(found, key=lambda fact: (fact.formed_at, fact.id))
             for fact in facts[1:]:
                 yield Finding(
                     target_type="fact",
@@ -203,12 +191,8 @@ class MongoMemory:
             for flag in flags
             for range in ranges
         ]
-        merged = _newest_first(
-            (map(codec.reflection_from, walk) for walk in walks),
-            at=lambda reflection: reflection.formed_at,
-            id_of=lambda reflection: reflection.id,
-        )
-        return islice(merged, limit)
+        read = (map(codec.reflection_from, walk) for walk in walks)
+        return islice(_newest_first(read, "formed_at"), limit)
 
     def reflection(self, reflection_id: str) -> Reflection | None:
         found = self._db.reflections.find_one({"_id": object_id(reflection_id)})
@@ -219,11 +203,7 @@ class MongoMemory:
     ) -> Iterator[Held]:
         owners = [_of_agent(agent_id)] if scopes is None else group_filters(scopes)
         walks = (self._db.held.find(owner, sort=_BY_HELD) for owner in owners)
-        return _newest_first(
-            (map(codec.held_from, walk) for walk in walks),
-            at=lambda held: held.held_at,
-            id_of=lambda held: held.id,
-        )
+        return _newest_first((map(codec.held_from, walk) for walk in walks), "held_at")
 
     def count_held(self, *, agent_id: str | None = None) -> HeldCount:
         group = {"_id": None, "number": {"$sum": 1}, "oldest": {"$min": "$held_at"}}
@@ -255,11 +235,12 @@ class MongoMemory:
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
         wanted = frozenset(scopes)
         documents = self._db.find_all(self._db.consolidated, build_consolidated_filters(scopes))
-        found: dict[Scope, Consolidation] = {}
-        for document in documents:
-            if (scope := codec.find_text_scope(document)) in wanted:
-                found[scope] = codec.consolidation_from(document)
-        return found
+        owners = ((codec.find_text_scope(document), document) for document in documents)
+        return {
+            scope: codec.consolidation_from(document)
+            for scope, document in owners
+            if scope is not None and scope in wanted
+        }
 
     def failed_drafts(self, scopes: Sequence[Scope]) -> dict[Scope, FailedDrafts]:
         documents = self._db.find_all(self._db.consolidated, build_consolidated_filters(scopes))
@@ -329,9 +310,8 @@ class MongoMemory:
 
     def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
         # There are few at any time, so the agent is filtered here.
-        texts = map(
-            codec.consolidation_from, self._db.consolidated.find({UNPROPAGATED: {"$gte": 1}})
-        )
+        found = self._db.consolidated.find({"unpropagated_versions": {"$gte": 1}})
+        texts = map(codec.consolidation_from, found)
         return sorted(
             (text.home for text in texts if agent_id in (None, text.agent_id)),
             key=lambda scope: (scope.agent_id, scope.kind, scope.owner),
@@ -364,23 +344,17 @@ def _recent_walks(
     return changed if owner["said_at"] is None else [said]
 
 
-def _recent_first(walks: Iterable[Iterator[Fact]]) -> Iterator[Fact]:
-    return _newest_first(walks, at=lambda fact: fact.recent_at, id_of=lambda fact: fact.id)
-
-
-def _newest_first(
-    streams: Iterable[Iterator[_T]], *, at: Callable[[_T], datetime], id_of: Callable[[_T], str]
-) -> Iterator[_T]:
-    """Merge streams that are newest first; equal times are ordered by ID.
+def _newest_first(streams: Iterable[Iterator[_T]], time: str) -> Iterator[_T]:
+    """Merge streams that are newest first by a time; equal times are ordered by ID.
 
     Only items of one time are held in memory.
     """
 
     def order(item: _T) -> float:
-        return -at(item).timestamp()
+        return -float(getattr(item, time).timestamp())
 
     for _, same_time in groupby(merge(*streams, key=order), key=order):
-        yield from sorted(same_time, key=id_of)
+        yield from sorted(same_time, key=lambda item: item.id)
 
 
 def agents_with_memory(db: Connection) -> list[str]:
@@ -411,7 +385,7 @@ def summarize_scopes(
         for row in _count_owners(collection, match):
             if is_fact and row["scope"] == ScopeKind.SESSION:
                 row["session_id"] = row.get("group_id")  # see `fact_fields`
-            if scope := scope_of(row):
+            if scope := codec.scope_of(row):
                 _add(found, scope, at=row["at"], **({"facts": row["count"]} if is_fact else {}))
     # The index of texts begins with the kind of scope.
     of_texts = [match] if agent_id is None else [{**match, "scope": k} for k in kinds or ScopeKind]
@@ -467,21 +441,6 @@ def _add(
     found[scope] = msgspec.structs.replace(summary, updated_at=max(times, default=None), **values)
 
 
-def scope_of(fields: Document) -> Scope | None:
-    """Return the scope of a document; None without a kind and the owner that it needs."""
-    try:
-        return Scope.from_fields(
-            codec.kind_of(fields),
-            codec.text_id(fields.get("agent_id")) or "",
-            user_id=codec.text_id(fields.get("user_id")),
-            session_id=codec.text_id(fields.get("session_id")),
-            group_id=codec.text_id(fields.get("group_id")),
-            shard=codec.text_id(fields.get("shard")),
-        )
-    except (ScopeError, ValueError):
-        return None
-
-
 #: The field of the buffer.
 BUFFER = "unabsorbed_ids"
 
@@ -492,14 +451,12 @@ def fill_buffers(db: Connection, reflections: Sequence[Reflection]) -> None:
     for reflection in reflections:
         waiting.setdefault(reflection.home, []).append(reflection.id)
     made = {"consolidated_content": "", "createdAt": utc_now(), BUFFER: []}
-    operations = [
-        UpdateOne(build_consolidated_key(scope), {"$setOnInsert": made}, upsert=True)
-        for scope in waiting
-    ]
-    while operations:
-        # Two concurrent first reflections of a scope: the second finds the document on retry.
-        _, failed = db.consolidated.bulk(operations)
-        operations = [operations[place] for place in sorted(failed)]
+    db.consolidated.upsert(
+        [
+            UpdateOne(build_consolidated_key(scope), {"$setOnInsert": made}, upsert=True)
+            for scope in waiting
+        ]
+    )
     for document in db.find_all(db.consolidated, build_consolidated_filters(waiting)):
         scope = codec.find_text_scope(document)
         if scope in waiting:

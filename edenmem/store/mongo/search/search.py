@@ -27,7 +27,7 @@ from edenmem.search.words import leave_out_names
 from edenmem.store.common.cache import BoundedCache
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.collections import OWN, STAGED, VectorSlot
+from edenmem.store.mongo.core.collections import FACT_KEY, OWN, STAGED, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     IN_LIMIT,
@@ -338,7 +338,7 @@ class MongoSearch:
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
         """See `Search.require_formable`."""
-        self._readiness.require_fact_key()
+        self._readiness.require_keys([FACT_KEY])
         search = self._choice.atlas()
         if model is None or search is None:
             return

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from bson import DBRef, ObjectId
-from pymongo import DeleteOne
+from pymongo import DeleteOne, InsertOne
 
 from edenmem.errors import ScopeError
 from edenmem.models import backup
@@ -164,7 +164,7 @@ class MongoWalk:
                 before={"content": json.dumps(to_json(found[0]), ensure_ascii=False)},
             )
             transaction.write(collection, [DeleteOne(key)])
-            transaction.insert(names.AUDIT, [audit_document(kept)])
+            transaction.write(names.AUDIT, [InsertOne(audit_document(kept))])
             return True
 
         return self._transactions.run(move)
@@ -176,8 +176,8 @@ class MongoWalk:
         def restore(transaction: Transaction) -> bool:
             if transaction.find(collection, {"_id": document["_id"]}, {"_id": 1}):
                 return False
-            transaction.insert(collection, [document])
-            transaction.insert(names.AUDIT, [audit_document(undo)])
+            transaction.write(collection, [InsertOne(document)])
+            transaction.write(names.AUDIT, [InsertOne(audit_document(undo))])
             return True
 
         return self._transactions.run(restore)
