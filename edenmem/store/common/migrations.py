@@ -14,14 +14,18 @@ import importlib.util
 import itertools
 import re
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from edenmem.errors import StoreError
+from edenmem.errors import ConflictError, StoreError
+
+if TYPE_CHECKING:
+    from edenmem.models.migration import SchemaStep
 
 StoreKind = Literal["sqlite", "mongo"]
 
@@ -127,3 +131,31 @@ def require_first(digest: str | None, location: str) -> None:
 def pending(applied: Collection[str], path: Path | None = None) -> tuple[Migration, ...]:
     """Return the migrations that are not in a ledger with these names, in order."""
     return tuple(one for one in migrations(path) if one.name not in applied)
+
+
+def list_steps(applied: Mapping[str, datetime]) -> list[SchemaStep]:
+    """List every step of this version by number, with the time it was applied."""
+    from edenmem.models.migration import SchemaStep  # every command loads this module
+
+    return [
+        SchemaStep(
+            number=step.number,
+            name=step.name,
+            applied_at=applied.get(step.name),
+            no_way_back=step.no_way_back(),
+        )
+        for step in migrations()
+    ]
+
+
+def reversible(applied: Collection[str], to: int) -> list[Migration]:
+    """Return the applied steps after number ``to``, newest first.
+
+    Raises:
+        ConflictError: a step is irreversible.
+    """
+    steps = [step for step in migrations() if step.number > to and step.name in applied]
+    for step in steps:
+        if reason := step.no_way_back():
+            raise ConflictError(f"migration is irreversible: {step.name} ({reason})")
+    return steps[::-1]

@@ -50,16 +50,7 @@ class MongoMigrations:
     # -- the schema --------------------------------------------------------------------------
 
     def schema(self) -> list[SchemaStep]:
-        had = read_applied(self._db)
-        return [
-            SchemaStep(
-                number=step.number,
-                name=step.name,
-                applied_at=had.get(step.name),
-                no_way_back=step.no_way_back(),
-            )
-            for step in migrations.migrations()
-        ]
+        return migrations.list_steps(read_applied(self._db))
 
     def migrate_up(self) -> Sequence[str]:
         require_writable(self._db)
@@ -74,16 +65,12 @@ class MongoMigrations:
         require_writable(self._db)
         self._readiness.forget_schema()
         with lease_schema(self._db):
-            had = read_applied(self._db)
-            steps = [s for s in migrations.migrations() if s.number > to and s.name in had]
+            steps = migrations.reversible(read_applied(self._db), to)
             for step in steps:
-                if reason := step.no_way_back():
-                    raise ConflictError(f"migration is irreversible: {step.name} ({reason})")
-            for step in reversed(steps):
                 with translate_errors(self._db.location):
                     step.down("mongo", self._db.database)
                 self._db.ledger.delete_one({"_id": f"schema/{step.name}"})
-        return [step.name for step in reversed(steps)]
+        return [step.name for step in steps]
 
     def _take(self, step: Migration) -> None:
         """Apply a step, then record it; steps are idempotent, so an interruption is harmless."""

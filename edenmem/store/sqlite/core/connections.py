@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -110,8 +110,6 @@ class Connections:
         ``durable``: wait until the commit is on the disk. Otherwise a power failure may lose it,
         which only caches and counts of accesses can afford.
         """
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
         with (
             translate_errors(self.path),
             self._write_lock_held(),
@@ -128,14 +126,14 @@ class Connections:
 
         Other writers of this process wait. Errors of SQLite are not translated.
         """
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
         with self._write_lock_held(), self._borrow() as connection:
             yield connection
 
     @contextmanager
     def _write_lock_held(self) -> Iterator[None]:
-        """Hold this process's right to write."""
+        """Hold this process's right to write, if there is one."""
+        if self._read_only:
+            raise WriteRefused(f"{self.path} is open for reading only")
         turn = self._turn  # a fork in the body replaces the lock
         if not turn.acquire(timeout=self._timeout):
             raise StoreError(
@@ -179,11 +177,17 @@ class Connections:
     def close(self) -> None:
         """Close all connections; those in use when they are returned."""
         with self._pool_lock:
-            idle, self._idle = self._idle, []
             self._generation += 1
             identity, self._identity = self._identity, None
-        if idle and identity != identity_of(self.path):
-            _empty_log(idle[0])
+        self._close_idle(was_replaced=identity != identity_of(self.path))
+
+    def _close_idle(self, *, was_replaced: bool) -> None:
+        """Close connections; what was committed moves from the log into a replaced file."""
+        with self._pool_lock:
+            idle, self._idle = self._idle, []
+        if idle and was_replaced:
+            with suppress(sqlite3.Error):  # as far as other connections allow
+                idle[0].execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for connection in idle:
             connection.close()
 
@@ -198,12 +202,7 @@ class Connections:
         """
         if self._identity is None or self._identity == identity_of(self.path):
             return
-        with self._pool_lock:
-            idle, self._idle = self._idle, []
-        if idle:
-            _empty_log(idle[0])
-        for connection in idle:
-            connection.close()
+        self._close_idle(was_replaced=True)
         raise StoreError(
             f"{self.path} was replaced, moved or deleted while it was in use",
             hint="put the file back, or restart this process to use the file that is there now",
@@ -302,8 +301,6 @@ class Connections:
             StoreError: the file has an older schema, which other processes may still rely on; only
                 ``migrate up`` updates it.
         """
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
         made: list[str] = []
         with translate_errors(self.path), self._write_lock_held():
             made += self._make_file()
@@ -318,8 +315,7 @@ class Connections:
         """Bring a file to the newest schema; append the created parts to ``made``."""
         from edenmem.store.sqlite.core.database import apply_pending, read_applied
 
-        connection = self._connect(writable=True)
-        try:
+        with closing(self._connect(writable=True)) as connection:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect on a file with pages
             with _transaction(connection):
                 if read_applied(connection):  # created meanwhile, or older
@@ -331,65 +327,47 @@ class Connections:
             # Readers without SQLite need the header to identify the file. Concurrent creators are
             # not waited for: they wait for this one.
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        finally:
-            connection.close()
+
+    @contextmanager
+    def _only(self) -> Iterator[sqlite3.Connection]:
+        """Yield the only connection of this process to the file."""
+        self._require_file()
+        with translate_errors(self.path), self._write_lock_held():
+            self.close()  # prepared statements belong to one schema
+            with closing(self._connect(writable=True)) as connection:
+                yield connection
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextmanager
     def upgrading(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection in a write transaction, for any schema version."""
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
-        self._require_file()
-        with translate_errors(self.path), self._write_lock_held():
-            self.close()  # prepared statements belong to one schema
-            connection = self._connect(writable=True)
-            try:
-                with _transaction(connection):
-                    yield connection
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                connection.close()
+        with self._only() as connection, _transaction(connection):
+            yield connection
 
     @contextmanager
     def exclusive(self) -> Iterator[sqlite3.Connection]:
         """Yield the only connection of all processes to the file, which may be damaged."""
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
-        self._require_file()
-        with translate_errors(self.path), self._write_lock_held():
-            self.close()
-            connection = self._connect(writable=True)
-            try:
-                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-                self._require_current(connection)
-                yield connection
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                connection.close()
+        with self._only() as connection:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._require_current(connection)
+            yield connection
 
     @contextmanager
     def salvaging(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection that reads what is left of a damaged file."""
         self._require_file()
-        with translate_errors(self.path):
-            connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
-            try:
-                connection.execute("PRAGMA writable_schema = ON")  # reads even a truncated file
-                self._require_current(connection)
-                yield connection
-            finally:
-                connection.close()
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        with translate_errors(self.path), closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.execute("PRAGMA writable_schema = ON")  # reads even a truncated file
+            self._require_current(connection)
+            yield connection
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection for reading, for any schema version."""
         self._require_file()
-        with translate_errors(self.path):
-            connection = self._connect_for_reading()
-            try:
-                yield connection
-            finally:
-                connection.close()
+        with translate_errors(self.path), closing(self._connect_for_reading()) as connection:
+            yield connection
 
     def _require_file(self) -> None:
         if file_state(self.path) in (FileState.MISSING, FileState.EMPTY):
@@ -456,12 +434,6 @@ os.register_at_fork(
 def map_file(connection: sqlite3.Connection) -> None:
     """Read the file by memory mapping, for searches, which read little of many pages."""
     connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
-
-
-def _empty_log(connection: sqlite3.Connection) -> None:
-    """Move the content of the log into the file, as far as other connections allow."""
-    with suppress(sqlite3.Error):
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _use_log(connection: sqlite3.Connection) -> None:

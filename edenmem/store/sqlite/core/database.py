@@ -23,7 +23,6 @@ from pathlib import Path
 
 import msgspec
 
-from edenmem.errors import ConflictError
 from edenmem.models.forgetting import Compaction
 from edenmem.models.ids import utc_now
 from edenmem.models.indexes import Preparation
@@ -33,7 +32,7 @@ from edenmem.store.common import migrations
 from edenmem.store.protocol.database import StoreInfo
 from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core import source_words
-from edenmem.store.sqlite.core.codec import Row, optional_time, time, to_ms
+from edenmem.store.sqlite.core.codec import Row, time, to_ms
 from edenmem.store.sqlite.core.connections import Connections, translate_errors
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.core.schema import FileState, file_state, schema
@@ -239,15 +238,7 @@ class Migrations(Part):
         if file_state(self._db.path) not in (FileState.MISSING, FileState.EMPTY):
             with self._db.looking() as connection:
                 had = read_applied(connection)
-        return [
-            SchemaStep(
-                number=step.number,
-                name=step.name,
-                applied_at=optional_time(had.get(step.name)),
-                no_way_back=step.no_way_back(),
-            )
-            for step in migrations.migrations()
-        ]
+        return migrations.list_steps({name: time(at) for name, at in had.items()})
 
     def migrate_up(self) -> Sequence[str]:
         with self._db.upgrading() as connection:
@@ -286,11 +277,7 @@ class Migrations(Part):
 
     def migration_runs(self) -> list[MigrationRun]:
         rows = self._fetch("SELECT document FROM migration_runs ORDER BY started_at DESC, id DESC")
-        return [_run_from(document) for (document,) in rows]
-
-
-def _run_from(document: str) -> MigrationRun:
-    return msgspec.json.decode(document, type=MigrationRun)
+        return [msgspec.json.decode(document, type=MigrationRun) for (document,) in rows]
 
 
 def read_applied(connection: sqlite3.Connection) -> dict[str, int]:
@@ -329,16 +316,12 @@ def revert_to(connection: sqlite3.Connection, to: int) -> list[str]:
     Raises:
         ConflictError: a step is irreversible.
     """
-    had = read_applied(connection)
-    steps = [each for each in migrations.migrations() if each.number > to and each.name in had]
+    steps = migrations.reversible(read_applied(connection), to)
     for step in steps:
-        if reason := step.no_way_back():
-            raise ConflictError(f"migration is irreversible: {step.name} ({reason})")
-    for step in reversed(steps):
         step.down("sqlite", connection)
         connection.execute("DELETE FROM migrations WHERE name = ?", (step.name,))
     _mark(connection)
-    return [step.name for step in reversed(steps)]
+    return [step.name for step in steps]
 
 
 def _mark(connection: sqlite3.Connection) -> None:
