@@ -333,9 +333,10 @@ class Collection:
 
     # -- search indexes ----------------------------------------------------------------------
 
-    def search_indexes(self) -> list[Document]:
-        """Return the description of each search index."""
-        return list(self.aggregate([{"$listSearchIndexes": {}}]))
+    def search_indexes(self) -> dict[str, Document]:
+        """Map the names of search indexes to their descriptions."""
+        found = self.aggregate([{"$listSearchIndexes": {}}])
+        return {str(index.get("name")): index for index in found}
 
     def create_search_index(self, name: str, type: str, definition: Mapping[str, Any]) -> None:
         """Start building a search index."""

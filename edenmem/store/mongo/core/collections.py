@@ -264,6 +264,11 @@ def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
     )
 
 
+def ordinary_indexes(settings: StoreSettings) -> dict[str, Index]:
+    """Map the names of all ordinary indexes to their definitions."""
+    return {index.name: index for index in (*MEMORY_INDEXES, *host_indexes(settings))}
+
+
 #: IDs are ObjectIds on the platform; old documents may have them as text.
 _ID = [{"type": "objectId"}, {"type": "token"}]
 

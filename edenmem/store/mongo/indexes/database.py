@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.errors import OperationFailure
 
 from edenmem.errors import ConflictError, StoreError, UsageError
 from edenmem.models.forgetting import Compaction
@@ -29,10 +29,9 @@ from edenmem.store.mongo.core.readiness import (
     has_keys,
     is_standalone,
     key_note,
-    obstacle,
     read_fact_keys,
 )
-from edenmem.store.mongo.indexes.indexes import require_shard_key, shard_problem
+from edenmem.store.mongo.indexes.indexes import DuplicatesFound, build, shard_problem
 from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.protocol.database import Migrations, StoreInfo
 
@@ -116,13 +115,11 @@ class MongoDatabase:
             self._migrations.migrate_up()
         obstacles: list[str] = []
         for index in self._missing_indexes():
-            require_shard_key(self._db, index)
-            collection = self._db.collection(index.collection)
             try:
-                collection.create_index(index.keys, **index.options())
+                build(self._db, index)
                 created.append(_describe_index(index))
-            except DuplicateKeyError:
-                obstacles.append(obstacle(collection, index))
+            except DuplicatesFound as error:
+                obstacles.append(error.message)
             except ConflictError:
                 if index is not FACT_KEY:  # the platform was quicker; see `preparation`
                     raise
@@ -182,9 +179,8 @@ class MongoDatabase:
         Where another key of facts exists, `FACT_KEY` is not included: it is replaced only on
         request, because the platform may be running.
         """
-        every = (*names.MEMORY_INDEXES, *names.host_indexes(self._db.settings))
         existing: dict[str, Any] = {}
-        for index in every:
+        for index in names.ordinary_indexes(self._db.settings).values():
             if index.collection not in existing:
                 existing[index.collection] = self._db.collection(index.collection).indexes()
             there = existing[index.collection]

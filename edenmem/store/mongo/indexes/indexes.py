@@ -63,11 +63,10 @@ class MongoIndexes:
         if ordinary is not None:
             if ordinary is FACT_KEY and read_fact_keys(self._db).obsolete:
                 raise _to_replace(name)
-            require_shard_key(self._db, ordinary)
             build(self._db, ordinary)
             return
         wanted = self._search_index(name, wish)
-        if self._find_index(wanted) is None:
+        if wanted.name not in self._db.facts.search_indexes():
             self._db.facts.create_search_index(wanted.name, wanted.type, wanted.definition)
 
     def update_index(self, name: str, wish: IndexWish) -> None:
@@ -77,7 +76,7 @@ class MongoIndexes:
             return
         self._require_own(name)
         wanted = self._search_index(name, wish)
-        found = self._find_index(wanted)
+        found = self._db.facts.search_indexes().get(wanted.name)
         if found is None:
             raise _no_such(name)
         if str(found.get("type") or "search") != wanted.type:
@@ -112,7 +111,7 @@ class MongoIndexes:
             self._require_search()
         elif not self._db.facts.answers_search():
             raise _no_such(name)
-        if name not in {index.get("name") for index in self._db.facts.search_indexes()}:
+        if name not in self._db.facts.search_indexes():
             raise _no_such(name)
         self._require_own(name)
         if not dry_run:
@@ -173,8 +172,7 @@ class MongoIndexes:
     # -- ordinary indexes ---------------------------------------------------------------------
 
     def _ordinary(self) -> dict[str, Index]:
-        every = (*names.MEMORY_INDEXES, *names.host_indexes(self._db.settings))
-        return {index.name: index for index in every}
+        return names.ordinary_indexes(self._db.settings)
 
     def _ordinary_states(self) -> Iterator[IndexState]:
         ordinary = self._ordinary().values()
@@ -226,7 +224,7 @@ class MongoIndexes:
 
     def _search_states(self, wish: IndexWish) -> Iterator[IndexState]:
         answers = self._db.facts.answers_search()
-        there = {str(i.get("name")): i for i in self._db.facts.search_indexes()} if answers else {}
+        there = self._db.facts.search_indexes() if answers else {}
         for wanted, is_needed in self._search_wishes(wish, answers):
             found = there.pop(wanted.name, None)
             state = state_of(wanted, found)
@@ -244,11 +242,8 @@ class MongoIndexes:
             elif found is None and not is_needed:
                 note = f"not needed while the settings name another; {_CREATES_OWN}"
                 state = msgspec.structs.replace(state, status="unwanted", note=note)
-            if (
-                wanted.type == "vectorSearch"
-                and wish.dimensions is None
-                and state.name != (STAGED.index)
-            ):
+            is_own = wanted.type == "vectorSearch" and state.name != STAGED.index
+            if is_own and wish.dimensions is None:
                 # Without a model the expected definition is unknown.
                 status = "unwanted" if state.found is None or state.differences else state.status
                 note = "no embedding model"
@@ -333,15 +328,13 @@ class MongoIndexes:
             return None
         return names.vector_index(dimensions=switch.dimensions, slot=STAGED)
 
-    def _find_index(self, wanted: SearchIndex) -> Mapping[str, Any] | None:
-        for index in self._db.facts.search_indexes():
-            if index.get("name") == wanted.name:
-                return index
-        return None
-
     def _require_search(self) -> None:
         if not self._db.facts.answers_search():
             raise StoreError(NO_SEARCH, hint="there are no search indexes to manage")
+
+
+class DuplicatesFound(StoreError):
+    """Stored documents violate a unique index."""
 
 
 def _to_replace(name: str) -> ConflictError:
@@ -419,7 +412,7 @@ def _replace_fact_key(db: Connection) -> None:
     """
     keys = read_fact_keys(db)
     if not keys.final:
-        require_shard_key(db, FACT_KEY)
+        _require_shard_key(db, FACT_KEY)
         if not keys.temporary:
             build(db, TEMPORARY_FACT_KEY)
     for name in keys.obsolete:
@@ -436,20 +429,21 @@ def build(db: Connection, index: Index) -> None:
     """Create an index.
 
     Raises:
-        StoreError: stored documents violate it, and are named; or the server does not support it.
+        StoreError: stored documents violate it, and are named; or the collection's sharding or the
+            server does not support it.
     """
+    _require_shard_key(db, index)
     collection = db.collection(index.collection)
     try:
         collection.create_index(index.keys, **index.options())
     except DuplicateKeyError as error:
-        raise StoreError(
+        raise DuplicatesFound(
             obstacle(collection, index),
             hint="remove or change the duplicates, then try again; no index was dropped",
         ) from error
 
 
-def require_shard_key(db: Connection, index: Index) -> None:
-    """Raise if the collection's sharding does not permit a unique index."""
+def _require_shard_key(db: Connection, index: Index) -> None:
     if problem := shard_problem(db, index):
         raise StoreError(problem, hint="reshard the collection, or use an unsharded one")
 

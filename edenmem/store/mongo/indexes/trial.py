@@ -162,7 +162,7 @@ class Trial:
         return _describe(self._states())
 
     def _states(self) -> list[IndexState]:
-        there = {index.get("name"): index for index in self._collection.search_indexes()}
+        there = self._collection.search_indexes()
         return [state_of(index, there.get(index.name)) for index in self._indexes]
 
     def _await_indexes(self) -> str:

@@ -452,8 +452,7 @@ class AtlasSearch:
         if known is not None and not again and now - known[0] <= _CACHE_SECONDS:
             return known[1]
         self._cached.pop(name, None)
-        there = {str(index.get("name")): index for index in self._facts.search_indexes()}
-        found = there.get(name)
+        found = self._facts.search_indexes().get(name)
         if found is not None and found.get("queryable") is True:
             self._cached[name] = (now, found)
         return found

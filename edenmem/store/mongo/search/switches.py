@@ -87,10 +87,7 @@ class MongoSwitches:
         return state_of(wanted, self._staged_index())
 
     def _staged_index(self) -> Document | None:
-        for index in self._db.facts.search_indexes():
-            if index.get("name") == STAGED.index:
-                return index
-        return None
+        return self._db.facts.search_indexes().get(STAGED.index)
 
     def drop_switch_index(self) -> bool:
         """See `ModelSwitches.drop_switch_index`."""
