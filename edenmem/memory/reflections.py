@@ -18,6 +18,7 @@ from edenmem.memory.state import (
     plain,
     result,
     stale,
+    written,
 )
 from edenmem.memory.texts import new_text
 from edenmem.models.changes import (
@@ -78,13 +79,7 @@ def revise(change: ReviseReflection, state: State, context: ChangeSet) -> Effect
         updated_at=change.at,
         unconfirmed=unconfirmed,
     )
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, old.id),
-        writes=(Write(old, new),),
-        entry=audit(change, context, "reflection", old.id, change.scope, plain(old), plain(new)),
-        touches=(Touch(change.scope),),
-    )
+    return written(change, context, old, new, change.scope, Touch(change.scope))
 
 
 def remove(change: RemoveReflection, state: State, context: ChangeSet) -> Effect:
@@ -94,13 +89,8 @@ def remove(change: RemoveReflection, state: State, context: ChangeSet) -> Effect
         return missing(change, change.reflection_id)
     if old.version != change.expected_version:
         return stale(change, old.id, old.version, change.expected_version)
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, old.id),
-        writes=(Write(old, None),),
-        entry=audit(change, context, "reflection", old.id, change.scope, plain(old), None),
-        touches=(Touch(change.scope, reflections=-1, pending=0 if old.absorbed else -1),),
-    )
+    gone = Touch(change.scope, reflections=-1, pending=0 if old.absorbed else -1)
+    return written(change, context, old, None, change.scope, gone)
 
 
 def reflection_in(state: State, scope: Scope, reflection_id: str) -> Reflection | None:
@@ -121,12 +111,7 @@ def hold(change: HoldItem, state: State, context: ChangeSet) -> Effect:
         return conflict(change, new.id, error.message)
     if state.held.get(new.id) is not None:
         return duplicate(change, context, "held", new.id, scope, "it already waits for review")
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, new.id),
-        writes=(Write(None, new),),
-        entry=audit(change, context, "held", new.id, scope, None, plain(new)),
-    )
+    return written(change, context, None, new, scope)
 
 
 def remove_held(change: RemoveHeld, state: State, context: ChangeSet) -> Effect:
@@ -134,9 +119,4 @@ def remove_held(change: RemoveHeld, state: State, context: ChangeSet) -> Effect:
     old = state.held.get(change.held_id)
     if old is None or home_of(old) != change.scope:
         return missing(change, change.held_id)
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, old.id),
-        writes=(Write(old, None),),
-        entry=audit(change, context, "held", old.id, change.scope, plain(old), None),
-    )
+    return written(change, context, old, None, change.scope)

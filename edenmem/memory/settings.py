@@ -11,20 +11,15 @@ from edenmem.memory.state import (
     Effect,
     State,
     Touch,
-    Write,
-    audit,
     conflict,
     missing,
-    plain,
-    result,
-    rewrite,
     stale,
+    written,
 )
 from edenmem.models.changes import (
     AddAgent,
     AddUser,
     ChangeSet,
-    ChangeStatus,
     RemoveAgent,
     RemovePolicy,
     RemoveUser,
@@ -69,22 +64,8 @@ def set_privacy(change: SetPrivacy, state: State, context: ChangeSet) -> Effect:
         return conflict(change, change.target_id, detail)
     if old is None:
         return missing(change, change.target_id)
-    write = rewrite(old, private=change.private)
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, old.id),
-        writes=(write,),
-        entry=audit(
-            change,
-            context,
-            change.target_type,
-            old.id,
-            change.scope,
-            plain(write.old),
-            plain(write.new),
-        ),
-        touches=(Touch(change.scope),),
-    )
+    new = msgspec.structs.replace(old, private=change.private)
+    return written(change, context, old, new, change.scope, Touch(change.scope))
 
 
 def write_policy(change: WritePolicy, state: State, context: ChangeSet) -> Effect:
@@ -100,13 +81,7 @@ def write_policy(change: WritePolicy, state: State, context: ChangeSet) -> Effec
     new = msgspec.structs.replace(
         change.policy, id=target, version=version + 1, updated_at=change.at
     )
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, target),
-        writes=(Write(old, new),),
-        entry=audit(change, context, "policy", target, scope, plain(old), plain(new)),
-        touches=(Touch(scope),),
-    )
+    return written(change, context, old, new, scope, Touch(scope))
 
 
 def remove_policy(change: RemovePolicy, state: State, context: ChangeSet) -> Effect:
@@ -116,13 +91,7 @@ def remove_policy(change: RemovePolicy, state: State, context: ChangeSet) -> Eff
         return missing(change, "", "the scope has no policy")
     if old.version != change.expected_version:
         return stale(change, old.id, old.version, change.expected_version)
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, old.id),
-        writes=(Write(old, None),),
-        entry=audit(change, context, "policy", old.id, change.scope, plain(old), None),
-        touches=(Touch(change.scope),),
-    )
+    return written(change, context, old, None, change.scope, Touch(change.scope))
 
 
 def set_toggles(change: SetAgentToggles, state: State, context: ChangeSet) -> Effect:
@@ -134,14 +103,9 @@ def set_toggles(change: SetAgentToggles, state: State, context: ChangeSet) -> Ef
         "user_memory_enabled": change.user_memory_enabled,
         "agent_memory_enabled": change.agent_memory_enabled,
     }
-    write = rewrite(old, **{name: value for name, value in wanted.items() if value is not None})
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, old.id),
-        writes=(write,),
-        entry=audit(change, context, "agent", old.id, None, plain(write.old), plain(write.new)),
-        touches=(Touch(Scope.agent(old.id)),),
-    )
+    toggles = {name: value for name, value in wanted.items() if value is not None}
+    new = msgspec.structs.replace(old, **toggles)
+    return written(change, context, old, new, None, Touch(Scope.agent(old.id)))
 
 
 def add_account(change: AddAgent | AddUser, state: State, context: ChangeSet) -> Effect:
@@ -153,12 +117,7 @@ def add_account(change: AddAgent | AddUser, state: State, context: ChangeSet) ->
     if state.ids.get(account.id) or state.names.get((kind, account.username)):
         detail = f"ID or username already in use: {account.username!r}"
         return conflict(change, account.id, detail)
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, account.id),
-        writes=(Write(None, account),),
-        entry=audit(change, context, kind, account.id, None, None, plain(account)),
-    )
+    return written(change, context, None, account)
 
 
 def remove_account(change: RemoveAgent | RemoveUser, state: State, context: ChangeSet) -> Effect:
@@ -173,9 +132,4 @@ def remove_account(change: RemoveAgent | RemoveUser, state: State, context: Chan
     used = state.use(kind, account_id)
     if used:
         return conflict(change, account_id, f"{account.username!r} {used}")
-    return Effect(
-        change=change,
-        result=result(change, ChangeStatus.APPLIED, account_id),
-        writes=(Write(account, None),),
-        entry=audit(change, context, kind, account_id, None, plain(account), None),
-    )
+    return written(change, context, account, None)

@@ -358,9 +358,24 @@ def history_entry(
     )
 
 
-def rewrite(old: Model, **fields: Any) -> Write:
-    """Return a write of some fields of an existing document."""
-    return Write(old, msgspec.structs.replace(old, **fields))
+def written(
+    change: Change,
+    context: ChangeSet,
+    old: Model | None,
+    new: Model | None,
+    scope: Scope | None = None,
+    *touches: Touch,
+) -> Effect:
+    """Return the effect of a change that writes one document and no version."""
+    write = Write(old, new)
+    target = write.model.id
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, target),
+        writes=(write,),
+        entry=audit(change, context, write.kind, target, scope, plain(old), plain(new)),
+        touches=touches,
+    )
 
 
 class Needs(msgspec.Struct, kw_only=True):

@@ -38,8 +38,7 @@ from edenmem.store.sqlite.core.codec import Row, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, Part, json_array
 from edenmem.store.sqlite.core.scopes import OF_SCOPE, scope_keys
 from edenmem.store.sqlite.host.rows import AGENT, AGENTS, USER, USERS, insert_account
-from edenmem.store.sqlite.memory import documents, facts, log
-from edenmem.store.sqlite.memory.facts import fact_with_key
+from edenmem.store.sqlite.memory import documents, log
 
 #: Number of changes that are loaded, planned and written together.
 _BATCH = 1000
@@ -181,13 +180,13 @@ class EffectWriter:
     def _write_fact(self, fact: Fact, write: Write) -> None:
         old = write.old
         if not isinstance(old, Fact):
-            facts.insert_fact(self._db, fact, self._number(fact.home))
+            documents.insert_fact(self._db, fact, self._number(fact.home))
         elif write.new is None:
-            facts.delete_fact(self._db, facts.locate_fact(self._db, old))
+            documents.delete_fact(self._db, documents.locate_fact(self._db, old))
         elif fact.hash == old.hash and fact.embedding is old.embedding:
-            facts.update_fact(self._db, old, fact)
+            documents.update_fact(self._db, old, fact)
         else:
-            facts.rewrite_fact(self._db, facts.locate_fact(self._db, old), fact)
+            documents.rewrite_fact(self._db, documents.locate_fact(self._db, old), fact)
 
     def _write_reflection(self, reflection: Reflection, write: Write) -> None:
         if write.old is None:
@@ -338,7 +337,7 @@ class StateLoader:
     def _keys(self) -> dict[tuple[Scope, str], str | None]:
         found: dict[tuple[Scope, str], str | None] = dict.fromkeys(self._needs.keys)
         for scope, key in found:
-            found[scope, key] = fact_with_key(self._db, self.numbers.get(scope), key)
+            found[scope, key] = documents.fact_with_key(self._db, self.numbers.get(scope), key)
         return found
 
     def _buffer(self, scope: Scope) -> dict[str, datetime]:

@@ -19,7 +19,7 @@ from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 from edenmem.store.sqlite.core.schema import FileState, file_state
-from edenmem.store.sqlite.memory import facts, vectors
+from edenmem.store.sqlite.memory import documents, vectors
 from edenmem.store.sqlite.search.switches import switch_of, touch_scopes
 
 #: The fact has no staged vector of a model with these dimensions.
@@ -40,9 +40,11 @@ class Vectors(Part):
         written, now = 0, to_ms(utc_now())
         with self._db.writing() as connection:
             switch = switch_of(connection)
-            put = facts.put_staged if is_staged(switch, model, must=staged) else facts.put_own
+            put = (
+                documents.put_staged if is_staged(switch, model, must=staged) else documents.put_own
+            )
             for fact_id, (digest, vector) in vectors.items():
-                stored = facts.find_fact(connection, fact_id)
+                stored = documents.find_fact(connection, fact_id)
                 if stored is not None and stored.fact.hash == digest:
                     put(connection, stored, model, vector, now)
                     written += 1

@@ -32,7 +32,7 @@ from edenmem.models.records import AuditEntry, content_mark, users_mark
 from edenmem.store.sqlite.core import scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
-from edenmem.store.sqlite.memory import facts, log
+from edenmem.store.sqlite.memory import documents, log
 from edenmem.store.sqlite.walk.sources import (
     BY_SUBJECT,
     OF_ACCOUNTS,
@@ -284,9 +284,9 @@ class Erasure(Part):
     ) -> None:
         with self._db.writing() as connection:
             for fact_id in ids:
-                stored = facts.find_fact(connection, fact_id)
+                stored = documents.find_fact(connection, fact_id)
                 if stored is not None:
-                    facts.delete_fact(connection, stored)
+                    documents.delete_fact(connection, stored)
                     scopes.touch(connection, stored.scope_id, to_ms(at), facts=-1)
                     removed["facts"] += 1
             _erase_past(connection, "fact", ids, mark, removed)

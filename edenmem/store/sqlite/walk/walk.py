@@ -49,7 +49,7 @@ from edenmem.store.sqlite.host.rows import (
     insert_account,
     insert_session,
 )
-from edenmem.store.sqlite.memory import facts, log, vectors
+from edenmem.store.sqlite.memory import documents, log, vectors
 from edenmem.store.sqlite.memory.documents import (
     insert_held,
     insert_reflection,
@@ -411,7 +411,7 @@ class Loader:
         numbers = scopes.numbers_of(self._db, [fact.home for fact in facts_])
         for fact in facts_:
             if fact.home in numbers:
-                twin = facts.fact_with_hash(self._db, numbers[fact.home], fact.hash)
+                twin = documents.fact_with_hash(self._db, numbers[fact.home], fact.hash)
                 if twin is not None:
                     found[fact.home, fact.hash] = twin
         return found
@@ -421,7 +421,7 @@ class Loader:
         return {
             (fact.home, fact.key)
             for fact in facts_
-            if facts.fact_with_key(self._db, numbers.get(fact.home), fact.key) is not None
+            if documents.fact_with_key(self._db, numbers.get(fact.home), fact.key) is not None
         }
 
     def obstacles(self, kind: RecordKind, records: Sequence[Any]) -> dict[int, str]:
@@ -501,7 +501,7 @@ class Loader:
 
     def _put_fact(self, fact: Fact) -> None:
         scope_id = self._number_of(fact.home)
-        facts.insert_fact(self._db, fact, scope_id)
+        documents.insert_fact(self._db, fact, scope_id)
         scopes.touch(self._db, scope_id, to_ms(fact.changed_at), facts=1)
 
     def _put_entry(self, entry: AuditEntry) -> None:
