@@ -10,7 +10,7 @@ import pytest
 from edenmem.memory import Effect, State, fold, plan, plan_all
 from edenmem.models.changes import AddFact, Change, ChangeStatus, RemoveFact, ReviseFact, SetPrivacy
 from edenmem.models.forgetting import block
-from edenmem.models.memory import Fact, FactFields
+from edenmem.models.memory import Fact, FactFields, content_hash
 from edenmem.models.scope import Scope
 from tests.support.builders import ACTOR, NOW, change_set, make_actor, make_fact, removal
 
@@ -99,6 +99,26 @@ def test_a_revision_for_its_sources_keeps_the_vector_and_a_new_text_does_not() -
     assert isinstance(dropped.new, Fact)
     assert kept.new.embedding is fact.embedding
     assert (dropped.new.embedding, dropped.new.embedding_model) == (None, None)
+
+
+def test_a_new_text_replaces_vector_and_hash_and_keeps_the_rest() -> None:
+    """Known failure 19: changed text kept the old vector."""
+    old = make_fact(SCOPE, "one", private=True, embedding=b"1234", embedding_model="m")
+    change = revise(
+        old, "two", embedding=b"5678", embedding_model="n", source_message_ids=("c" * 24,)
+    )
+    (effect,) = play(holding(old), change)
+    assert effect.writes[0].new == msgspec.structs.replace(
+        old,
+        content="two",
+        hash=content_hash("two"),
+        version=2,
+        previous_content="one",
+        updated_at=LATER,
+        embedding=b"5678",
+        embedding_model="n",
+        source_message_ids=(*old.source_message_ids, "c" * 24),
+    )
 
 
 def test_a_twin_makes_an_addition_a_duplicate_for_ever() -> None:

@@ -14,8 +14,10 @@ from edenmem.models.changes import (
     AddReflection,
     AddUser,
     Change,
+    HoldItem,
     RemoveAgent,
     RemoveFact,
+    RemoveHeld,
     RemovePolicy,
     RemoveReflection,
     RemoveUser,
@@ -24,6 +26,7 @@ from edenmem.models.changes import (
     RevertConsolidation,
     ReviseReflection,
     SetAgentToggles,
+    SetPrivacy,
     WriteConsolidation,
     WritePolicy,
 )
@@ -35,6 +38,7 @@ from tests.support.builders import (
     change_set,
     make_agent,
     make_fact,
+    make_held,
     make_policy,
     make_reflection,
     make_user,
@@ -128,6 +132,10 @@ def test_what_changes_to_reflections_meet_with() -> None:
         revise,
         msgspec.structs.replace(revise, reflection_id=done.id),
         msgspec.structs.replace(revise, scope=OTHER),
+        RemoveReflection(**{**same, "scope": OTHER}, expected_version=1),
+        SetPrivacy(
+            scope=OTHER, target_type="reflection", target_id=known.id, private=True, at=LATER
+        ),
         RemoveReflection(**same, expected_version=7),
         RemoveReflection(**same, expected_version=1),
         RemoveReflection(**same, expected_version=1),
@@ -138,10 +146,29 @@ def test_what_changes_to_reflections_meet_with() -> None:
         ("conflict", STALE),
         ("conflict", "it has already been consolidated"),
         ("missing", "not found in this scope"),
+        ("missing", "not found in this scope"),
+        ("missing", "not found in this scope"),
         ("conflict", STALE),
         ("applied", ""),
         ("missing", "not found in this scope"),
     ]
+
+
+def test_an_item_is_held_once_and_removed_from_its_own_scope() -> None:
+    state, item = State(), make_held(SCOPE)
+    hold, gone = HoldItem(held=item), RemoveHeld(scope=SCOPE, held_id=item.id)
+    elsewhere = RemoveHeld(scope=OTHER, held_id=item.id)
+    nowhere = HoldItem(held=msgspec.structs.replace(make_held(SCOPE), user_id=None))
+    again = HoldItem(held=item)
+    assert answers(state, hold, hold, again, nowhere, elsewhere, gone) == [
+        ("applied", ""),
+        ("already", ""),
+        ("duplicate", "it already waits for review"),
+        ("conflict", "a user scope needs a user"),
+        ("missing", "not found in this scope"),
+        ("applied", ""),
+    ]
+    assert state.held[item.id] is None
 
 
 # -- texts ---------------------------------------------------------------------------------------
@@ -155,7 +182,10 @@ def test_a_text_absorbs_and_its_reverting_releases_in_order_of_time() -> None:
     text = text_of(written)
     assert (text.version, text.absorbed_ids) == (1, (early.id,))
     assert (text.unabsorbed_ids, text.unpropagated_versions) == ((late.id,), (1,))
+    assert (text.word_limit, text.last_consolidated_at) == (100, LATER)
     assert flags(written) == [(early.id, True)]
+    (absorbed,) = [each.new for each in written.writes if isinstance(each.new, Reflection)]
+    assert (absorbed.absorbed_at, absorbed.consolidated_into) == (LATER, text.id)
     assert [(each.version, each.action) for each in written.versions] == [(1, "consolidate")]
     assert [each.pending for each in written.touches] == [-1]
     (reverted,) = play(state, revert(1, early))
@@ -193,6 +223,9 @@ def test_what_changes_to_texts_meet_with() -> None:
         revert(1, foreign),
         revert(1, waiting),
         write(2, waiting, as_version=9),
+        write(9, as_version=2, propagate=True),  # never backwards
+        write(10),
+        write(11, propagate=True),
     ) == [
         ("conflict", "changed in the meantime: version 0, expected 7"),
         ("conflict", "changed in the meantime: version 0, expected 7"),
@@ -201,11 +234,11 @@ def test_what_changes_to_texts_meet_with() -> None:
         ("conflict", "changed in the meantime: version 1, expected 0"),
         ("conflict", gone),
         ("conflict", not_absorbed),
-        ("applied", ""),
-        ("applied", ""),
+        *[("applied", "")] * 5,
     ]
     assert state.texts[SCOPE] is not None
-    assert state.texts[SCOPE].version == 9
+    assert state.texts[SCOPE].version == 12
+    assert state.texts[SCOPE].unpropagated_versions == (10, 12)
     assert answers(State(), revert(0)) == [("conflict", "the scope has no text")]
 
 

@@ -22,8 +22,10 @@ from edenmem.models.changes import (
     AddUser,
     Change,
     ChangeSet,
+    HoldItem,
     RemoveAgent,
     RemoveFact,
+    RemoveHeld,
     RemovePolicy,
     RemoveReflection,
     RemoveUser,
@@ -39,7 +41,15 @@ from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, FactFields, Reflection
 from edenmem.models.scope import Scope
-from tests.support.builders import ACTOR, NOW, make_fact, make_policy, make_reflection, writing
+from tests.support.builders import (
+    ACTOR,
+    NOW,
+    make_fact,
+    make_held,
+    make_policy,
+    make_reflection,
+    writing,
+)
 from tests.support.vectors import random_unit
 
 #: Kind, target, text or other target, and whether the expected version is current.
@@ -88,6 +98,8 @@ class Scene:
             self._remove_account,
             self._set_toggles,
             self._set_toggles,
+            self._hold,
+            self._remove_held,
             self._again,
         )
 
@@ -258,6 +270,16 @@ class Scene:
             released_ids=self._of_scope(scope, absorbed=text < 2 or right)[: thing + 1],
             reverted_versions=(version,),
         )
+
+    # -- held items --------------------------------------------------------------------------
+
+    def _hold(self, thing: int, text: int, right: bool) -> Change:
+        held = make_held(self._scope(thing), f"text {text}", id=self.id("held", thing))
+        return HoldItem(id=self._new(), held=held)
+
+    def _remove_held(self, thing: int, text: int, right: bool) -> Change:
+        scope = self._scope(thing if right else thing + 1)
+        return RemoveHeld(id=self._new(), scope=scope, held_id=self.id("held", thing))
 
     # -- settings and accounts ---------------------------------------------------------------
 

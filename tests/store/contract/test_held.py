@@ -15,7 +15,7 @@ from edenmem.models.memory import Held, HeldCount
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 from tests.support.backup import dump
-from tests.support.builders import NOW, ago, change_set, make_agent, make_held, make_messages
+from tests.support.builders import NOW, ago, make_agent, make_held, make_messages
 from tests.support.forgetting import Town, forget, make_town
 from tests.support.memory import add_fact, applied, apply
 from tests.support.runtime import make_runtime
@@ -56,17 +56,6 @@ def test_an_item_comes_back_as_it_was_held(store: Store, scope: Scope) -> None:
     assert store.memory.count_held(agent_id=AGENT) == HeldCount(number=1, oldest=NOW)
 
 
-def test_an_item_is_held_once(store: Store) -> None:
-    item = make_held(ANNA)
-    change = HoldItem(held=item)
-    made = change_set(change)
-    assert [each.status for each in store.changes.apply(made)] == [ChangeStatus.APPLIED]
-    assert [each.status for each in store.changes.apply(made)] == [ChangeStatus.ALREADY]
-    (again,) = apply(store, HoldItem(held=item))
-    assert again.status is ChangeStatus.DUPLICATE
-    assert held(store, ANNA) == [item.content]
-
-
 def test_lists_are_of_their_scopes_newest_first(store: Store) -> None:
     hold(
         store,
@@ -87,15 +76,6 @@ def test_lists_are_of_their_scopes_newest_first(store: Store) -> None:
     assert held(store, Scope.user(OTHER, ANNA.owner)) == []
     assert store.memory.count_held(agent_id=AGENT).number == 3
     assert store.memory.count_held() == HeldCount(number=4, oldest=ago(days=9))
-
-
-def test_an_item_is_removed_from_its_own_scope_only(store: Store) -> None:
-    item = make_held(ANNA)
-    hold(store, item)
-    (missed,) = apply(store, RemoveHeld(scope=BRUNO, held_id=item.id))
-    assert missed.status is ChangeStatus.MISSING
-    applied(store, RemoveHeld(scope=ANNA, held_id=item.id))
-    assert held(store, ANNA) == []
 
 
 def test_holding_is_undone_and_redone(store: Store) -> None:

@@ -6,19 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from edenmem.models.changes import (
-    AddReflection,
-    ChangeStatus,
-    RemoveReflection,
-    ReviseReflection,
-    SetPrivacy,
-)
+from edenmem.models.changes import AddReflection, ChangeStatus
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, make_reflection, writing
-from tests.support.memory import add_reflection, applied, apply, at_once, consolidate
+from tests.support.builders import NOW, make_reflection
+from tests.support.memory import applied, at_once, consolidate
 
 LATER = NOW + timedelta(hours=1)
 AGENT = new_id()
@@ -32,16 +26,6 @@ EVERY_SCOPE = (
     SCOPE,
     Scope.session(AGENT, new_id()),
 )
-
-
-def revise(reflection: Reflection, content: str = "Revised.", **fields: object) -> ReviseReflection:
-    defaults = {"scope": reflection.home, "expected_version": reflection.version, "at": LATER}
-    return ReviseReflection(reflection_id=reflection.id, content=content, **{**defaults, **fields})
-
-
-def remove(reflection: Reflection, **fields: object) -> RemoveReflection:
-    defaults = {"scope": reflection.home, "expected_version": reflection.version, "at": LATER}
-    return RemoveReflection(reflection_id=reflection.id, **{**defaults, **fields})
 
 
 def pending_ids(store: Store, scope: Scope) -> list[str]:
@@ -111,48 +95,7 @@ def test_a_first_reflection_from_many_threads_starts_one_buffer(store: Store) ->
     assert set(pending_ids(store, SCOPE)) == {reflection.id for reflection in reflections}
 
 
-# -- revising and removing -----------------------------------------------------------------------
-
-
-def test_no_change_reaches_a_reflection_of_another_scope(store: Store) -> None:
-    """Known failure 3: an unchecked ID changed other scopes."""
-    mine = add_reflection(store, SCOPE)
-    others = (OTHER, Scope.user(new_id(), USER), Scope.agent(AGENT), Scope.session(AGENT, USER))
-    for claimed in others:
-        target = {"scope": claimed, "target_type": "reflection", "target_id": mine.id}
-        results = apply(
-            store,
-            revise(mine, scope=claimed),
-            remove(mine, scope=claimed),
-            SetPrivacy(**target, private=True, at=LATER),
-        )
-        assert [result.status for result in results] == [ChangeStatus.MISSING] * 3, claimed
-    assert store.memory.reflection(mine.id) == mine
-    assert pending_ids(store, SCOPE) == [mine.id]
-
-
 # -- consolidation -------------------------------------------------------------------------------
-
-
-def test_consolidation_absorbs_exactly_what_it_names(store: Store) -> None:
-    """Known failures 11 and 16: text and flags were written separately; no older text was kept."""
-    series = add_series(store, SCOPE, 5)
-    abroad = add_reflection(store, OTHER)
-    taken = [series[0].id, series[1].id, series[3].id]
-    change = writing(SCOPE, "Anna likes bees.", word_limit=200, at=LATER, absorbed_ids=tuple(taken))
-    applied(store, change, at=LATER)
-
-    text = store.memory.consolidations([SCOPE])[SCOPE]
-    assert (text.consolidated_content, text.version) == ("Anna likes bees.", 1)
-    assert text.word_limit == 200
-    assert text.absorbed_ids == tuple(taken)
-    assert text.last_consolidated_at == LATER
-    assert pending_ids(store, SCOPE) == [series[2].id, series[4].id]
-    absorbed = {r.id: r for r in store.memory.reflections([SCOPE], absorbed=True)}
-    assert absorbed.keys() == set(taken)
-    for reflection in absorbed.values():
-        assert (reflection.absorbed_at, reflection.consolidated_into) == (LATER, text.id)
-    assert pending_ids(store, OTHER) == [abroad.id]
 
 
 def test_of_many_writers_one_wins(store: Store) -> None:
