@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from edenmem.memory.facts import key_words
 from edenmem.memory.reflections import reflection_in
-from edenmem.memory.state import Effect, Model, Needs, State, home_of, plain
+from edenmem.memory.state import FIELDS, Effect, Model, Needs, State, home_of, plain
 from edenmem.models.changes import (
     EXPIRED,
     AddAgent,
@@ -95,13 +95,9 @@ class Inverse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kind(NamedTuple):
-    """A type of target.
-
-    ``known`` is its field in `State`, ``parts`` what people write into it, each undone on its own.
-    """
+    """A type of target; ``parts`` are what people write into it, each undone on its own."""
 
     name: str
-    known: str
     model: type[Model]
     parts: frozenset[str]
 
@@ -112,24 +108,17 @@ class _Kind(NamedTuple):
 
 _OF_VERSIONS = ("id", "version", "updated_at")
 _KINDS = {
-    "fact": _Kind(
-        "fact", "facts", Fact, frozenset(("content", "private", *FactFields.__struct_fields__))
-    ),
-    "reflection": _Kind(
-        "reflection", "reflections", Reflection, frozenset(("content", "private", UNCONFIRMED))
-    ),
-    "held": _Kind("held item", "held", Held, frozenset(("content",))),
-    "consolidation": _Kind("text", "texts", Consolidation, frozenset(("consolidated_content",))),
+    "fact": _Kind("fact", Fact, frozenset(("content", "private", *FactFields.__struct_fields__))),
+    "reflection": _Kind("reflection", Reflection, frozenset(("content", "private", UNCONFIRMED))),
+    "held": _Kind("held item", Held, frozenset(("content",))),
+    "consolidation": _Kind("text", Consolidation, frozenset(("consolidated_content",))),
     "policy": _Kind(
         "policy",
-        "policies",
         Policy,
         frozenset(Policy.__struct_fields__).difference(_OF_VERSIONS),
     ),
-    "agent": _Kind(
-        "agent", "agents", Agent, frozenset(("user_memory_enabled", "agent_memory_enabled"))
-    ),
-    "user": _Kind("account", "users", User, frozenset()),
+    "agent": _Kind("agent", Agent, frozenset(("user_memory_enabled", "agent_memory_enabled"))),
+    "user": _Kind("account", User, frozenset()),
 }
 _ACTIONS = frozenset(change.__struct_config__.tag for change in get_args(Change))
 
@@ -285,7 +274,9 @@ def invert(entry: AuditEntry, state: State, past: Past, *, at: datetime) -> Inve
     kind = _KINDS[entry.target_type]
     old, new = (_read_back(document, kind) for document in (entry.before, entry.after))
     by_scope = entry.target_type in ("policy", "consolidation")
-    now = getattr(state, kind.known).get(entry.scope if by_scope else entry.target_id)
+    now = getattr(state, FIELDS[entry.target_type]).get(
+        entry.scope if by_scope else entry.target_id
+    )
     if isinstance(now, Fact | Reflection) and home_of(now) != entry.scope:
         now = None
     if entry.action == "revert_consolidation":

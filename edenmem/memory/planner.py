@@ -9,6 +9,7 @@ import msgspec
 
 from edenmem.memory import facts, reflections, settings, texts
 from edenmem.memory.state import (
+    FIELDS,
     VOID,
     Answer,
     Effect,
@@ -172,32 +173,29 @@ def preview(context: ChangeSet, load: Callable[..., State]) -> list[Effect]:
 
 
 def _fold_write(state: State, write: Write) -> None:
-    model, new = write.model, write.new
+    model, new, field = write.model, write.new, FIELDS[write.kind]
+    by = (new is not None) - (write.old is not None)
     match model:
         case Fact():
             _fold_fact(state, write)
-        case Reflection():
-            state.reflections[model.id] = new if isinstance(new, Reflection) else None
-            _fold_reflection(state, write)
-        case Held():
-            state.held[model.id] = new if isinstance(new, Held) else None
-            _grow(state, model.home, "held", (new is not None) - (write.old is not None))
+        case Reflection() | Held():
+            getattr(state, field)[model.id] = new
+            _grow(state, model.home, field, by)
         case Consolidation():
             state.texts[model.home] = new if isinstance(new, Consolidation) else None
-            grown = _has_text(write.new) - _has_text(write.old)
-            _grow(state, model.home, "texts", grown)
+            _grow(state, model.home, field, _has_text(new) - _has_text(write.old))
         case Policy():
             state.policies[model.home] = new if isinstance(new, Policy) else None
-            _grow(state, model.home, "policies", (new is not None) - (write.old is not None))
-        case Agent():
-            state.agents[model.id] = new if isinstance(new, Agent) else None
-            _fold_account(state, "agent", write)
-            if model.owner:
-                by = (new is not None) - (write.old is not None)
-                _add(state, ("user", model.owner), "agents", by)
-        case User():
-            state.users[model.id] = new if isinstance(new, User) else None
-            _fold_account(state, "user", write)
+            _grow(state, model.home, field, by)
+        case Agent() | User():
+            getattr(state, field)[model.id] = new
+            state.ids[model.id] = state.names[write.kind, model.username] = new is not None
+            if isinstance(model, Agent) and model.owner:
+                _add(state, ("user", model.owner), field, by)
+    waited, waits = write.waits
+    if isinstance(model, Reflection) and waited != waits:
+        moved = state.moved.setdefault(model.home, {})
+        moved[model.id] = model.formed_at if waits else None
 
 
 def _fold_fact(state: State, write: Write) -> None:
@@ -210,23 +208,6 @@ def _fold_fact(state: State, write: Write) -> None:
             if fact.key is not None:
                 state.keys[(home, fact.key)] = held_by
             _grow(state, home, "facts", 1 if fact is write.new else -1)
-
-
-def _fold_reflection(state: State, write: Write) -> None:
-    model = write.model
-    assert isinstance(model, Reflection)
-    waited, waits = write.waits
-    if waited != waits:
-        moved = state.moved.setdefault(model.home, {})
-        moved[model.id] = model.formed_at if waits else None
-    _grow(state, model.home, "reflections", (write.new is not None) - (write.old is not None))
-
-
-def _fold_account(state: State, kind: str, write: Write) -> None:
-    account = write.model
-    assert isinstance(account, Agent | User)
-    state.ids[account.id] = write.new is not None
-    state.names[(kind, account.username)] = write.new is not None
 
 
 def _has_text(model: object) -> bool:

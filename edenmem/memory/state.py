@@ -169,6 +169,16 @@ class State(msgspec.Struct, kw_only=True):
 #: Documents that changes can write.
 Model = Fact | Reflection | Held | Consolidation | Policy | Agent | User
 
+#: The field of `State` with the documents of a kind.
+FIELDS = {
+    "fact": "facts",
+    "reflection": "reflections",
+    "held": "held",
+    "consolidation": "texts",
+    "policy": "policies",
+    "agent": "agents",
+    "user": "users",
+}
 _KINDS: dict[type, str] = {
     Fact: "fact",
     Reflection: "reflection",
@@ -445,21 +455,25 @@ def needs(changes: Iterable[Change], *, automatic: bool = False) -> Needs:
     return found
 
 
+#: The fields of changes with what they add.
+ADDED = ("fact", "or_add", "reflection", "held", "policy")
+
+
+def scopes_of(change: Change) -> tuple[Scope, ...]:
+    """Return the scopes that a change names: of its target, and of what it adds."""
+    added = (getattr(change, name, None) for name in ADDED)
+    homes = (home_of(each) for each in added if each is not None)
+    found = (getattr(change, "scope", None), *homes)
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
 def kept_scopes(change: Change) -> tuple[Scope, ...]:
     """Return the scopes whose facts and reflections a change may add, replace or remove.
 
     Marking as private is always allowed.
     """
-    match change:
-        case AddFact(fact=added) | AddReflection(reflection=added) | HoldItem(held=added):
-            homes: tuple[Scope | None, ...] = (home_of(added),)
-        case ReviseFact(scope=scope, or_add=added):
-            homes = (scope, None if added is None else home_of(added))
-        case RemoveFact(scope=scope):
-            homes = (scope,)
-        case _:
-            homes = ()
-    return tuple(home for home in homes if home is not None)
+    adds = AddFact | AddReflection | HoldItem | ReviseFact | RemoveFact
+    return scopes_of(change) if isinstance(change, adds) else ()
 
 
 def blocks_of(change: Change) -> set[str]:

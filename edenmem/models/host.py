@@ -211,6 +211,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     trigger: bool = False
 
     @property
+    def author(self) -> str:
+        """Return the account of the person who wrote the message; "" if no person did."""
+        return self.sender or "" if self.role == "user" and not self.trigger else ""
+
+    @property
     def is_readable(self) -> bool:
         """Return whether memory is formed from the message: text of a speaker or a tool.
 

@@ -351,7 +351,8 @@ class _Origins:
     def find_learned(self) -> dict[tuple[str, str], Learned]:
         """Return the source of each target, without targets from others only."""
         sources = {id for passage in self._found.values() for id in passage.source_message_ids}
-        authors = self._store.host.authors(sorted(sources))
+        messages = self._store.host.messages_by_ids(sorted(sources))
+        authors = {message.id: message.author for message in messages}
         judged = {key: self._judge(passage, authors) for key, passage in self._found.items()}
         return {key: learned for key, learned in judged.items() if learned}
 

@@ -54,7 +54,8 @@ def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
         )
         if session is not None and agent is not None and not is_gone:
             writes = frozenset(current_view(store, session, agent).writes_reflections)
-            existing = store.host.authors(formation.message_ids).keys()
+            found = store.host.messages_by_ids(formation.message_ids)
+            existing = {message.id for message in found}
         if store.database.is_beside_platform():
             read = store.formations.proof(formation.session_id, formation.agent_id)
     ids = frozenset(formation.message_ids)

@@ -140,9 +140,6 @@ class Host(Protocol):
         Messages have role ``user`` and are not triggers of the platform. Served from an index.
         """
 
-    def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
-        """Map each stored message to its author, empty if no user wrote it."""
-
     def find_message_ids(
         self, accounts: Sequence[str], session_ids: Sequence[str]
     ) -> Iterator[str]:

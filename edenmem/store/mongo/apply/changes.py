@@ -9,7 +9,6 @@ as they were read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -17,8 +16,9 @@ import msgspec
 from pymongo import DeleteOne, InsertOne, UpdateOne
 from pymongo import errors as driver
 
-from edenmem.errors import ConflictError, ScopeError, StoreError
+from edenmem.errors import ConflictError, StoreError
 from edenmem.memory import Effect, Needs, Origin, State, Write, needs, plan_all
+from edenmem.memory.state import ADDED, scopes_of
 from edenmem.models.changes import (
     AddAgent,
     AddFact,
@@ -196,18 +196,9 @@ def keys_for(changes: Iterable[Change]) -> tuple[Index, ...]:
 
 def _scopes_of(changes: Sequence[Change]) -> set[Scope]:
     """Return the scopes that changes may touch."""
-    found: set[Scope] = set()
-    for change in changes:
-        scope = getattr(change, "scope", None)
-        if isinstance(scope, Scope):
-            found.add(scope)
-        for name in (*_ADDED, "policy"):
-            with suppress(ScopeError):  # the planner refuses it
-                if (added := getattr(change, name, None)) is not None:
-                    found.add(added.home)
-        if isinstance(change, SetAgentToggles):
-            found.add(Scope.agent(change.agent_id))
-    return found
+    toggles = (change for change in changes if isinstance(change, SetAgentToggles))
+    agents = {Scope.agent(change.agent_id) for change in toggles}
+    return agents.union(*map(scopes_of, changes))
 
 
 def portions(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
@@ -236,14 +227,10 @@ def _size(change: Change) -> int:
     number of a vector.
     """
     texts = vectors = 0
-    for each in (change, *(getattr(change, name, None) for name in _ADDED)):
+    for each in (change, *(getattr(change, name, None) for name in ADDED)):
         texts += len(getattr(each, "content", None) or "")
         vectors += len(getattr(each, "embedding", None) or b"")
     return 2000 + 16 * texts + 4 * vectors
-
-
-#: The fields of changes that hold added memory.
-_ADDED = ("fact", "or_add", "reflection", "held")
 
 
 #: Maps a vector, its model and its text's hash to the fields of a fact to set and to unset.

@@ -376,16 +376,6 @@ class MongoHost:
         found = self._db.messages.distinct("sender", by_people)
         return tuple(sorted(str(sender) for sender in found if sender))
 
-    def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
-        fields = {"role": 1, "sender": 1, "trigger": 1}
-        found = self._db.find_by_ids(self._db.messages, message_ids, fields)
-        return {
-            str(document["_id"]): codec.text_id(document.get("sender")) or ""
-            if document.get("role") == "user" and not document.get("trigger")
-            else ""
-            for document in found
-        }
-
     def find_message_ids(
         self, accounts: Sequence[str], session_ids: Sequence[str]
     ) -> Iterator[str]:

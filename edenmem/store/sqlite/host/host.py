@@ -20,7 +20,6 @@ from edenmem.models.host import Agent, CachedContext, Message, Session, User
 from edenmem.models.ids import is_id
 from edenmem.models.integrity import Finding
 from edenmem.store.protocol.host import Reference, ReferenceKind
-from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite.core.codec import Row, time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, GIVEN, Part, json_array, where
 from edenmem.store.sqlite.core.source_words import refresh_words
@@ -279,18 +278,6 @@ class Host(Part):
     def senders(self, session_id: str) -> tuple[str, ...]:
         rows = self._fetch(_SENDERS, (session_id,))
         return tuple(sender for (sender,) in rows)
-
-    def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for part in batched(message_ids, BATCH):
-            rows = self._fetch(
-                "SELECT m.id,"
-                " iif(m.role = 'user' AND m.trigger = 0, coalesce(m.sender, ''), '')"
-                f" FROM messages m WHERE m.id {AMONG}",
-                (json_array(part),),
-            )
-            found.update(rows)
-        return found
 
     def find_message_ids(
         self, accounts: Sequence[str], session_ids: Sequence[str]
