@@ -47,6 +47,8 @@ from tests.support.vectors import random_unit
 pytestmark = pytest.mark.slow
 
 LATER = NOW + timedelta(hours=1)
+AGENT, USER = ObjectId(), ObjectId()
+SCOPE = Scope.user(str(AGENT), str(USER))
 
 
 def platform_fact(agent: ObjectId, user: ObjectId | None, content: str, **fields: Any) -> Any:
@@ -70,27 +72,18 @@ def platform_fact(agent: ObjectId, user: ObjectId | None, content: str, **fields
     }
 
 
-@pytest.fixture
-def ids() -> tuple[ObjectId, ObjectId]:
-    return ObjectId(), ObjectId()
-
-
-def test_facts_of_the_platform_are_read_and_changed(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
-) -> None:
-    agent, user = ids
-    scope = Scope.user(str(agent), str(user))
-    stored = platform_fact(agent, user, "Anna paints.", unknown={"kept": [1, 2]})
+def test_facts_of_the_platform_are_read_and_changed(mongo: MongoStore, database: Any) -> None:
+    stored = platform_fact(AGENT, USER, "Anna paints.", unknown={"kept": [1, 2]})
     database.memory2_facts.insert_one(stored)
-    (fact,) = facts_of(mongo, scope, with_vectors=True)
+    (fact,) = facts_of(mongo, SCOPE, with_vectors=True)
     assert (fact.content, fact.version, fact.private) == ("Anna paints.", 1, False)
     assert fact.embedding is not None
     (entry,) = mongo.history.versions("fact", fact.id)
     assert (entry.version, entry.content, entry.at) == (1, "Anna paints.", NOW)
     applied(
         mongo,
-        SetPrivacy(scope=scope, target_type="fact", target_id=fact.id, private=True, at=LATER),
-        revision(fact, "New.", scope=scope, at=LATER),
+        SetPrivacy(scope=SCOPE, target_type="fact", target_id=fact.id, private=True, at=LATER),
+        revision(fact, "New.", scope=SCOPE, at=LATER),
     )
     after = database.memory2_facts.find_one({"_id": stored["_id"]})
     assert after["unknown"] == {"kept": [1, 2]}
@@ -119,13 +112,10 @@ def test_facts_of_the_platform_are_read_and_changed(
     ],
     ids=stable,
 )
-def test_odd_facts_can_be_read(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], odd: dict[str, Any]
-) -> None:
+def test_odd_facts_can_be_read(mongo: MongoStore, database: Any, odd: dict[str, Any]) -> None:
     """Known failures 27 and 39: zeros for a vector, times without a zone."""
-    agent, user = ids
-    database.memory2_facts.insert_one(platform_fact(agent, user, "Anna paints.", **odd))
-    (fact,) = facts_of(mongo, Scope.user(str(agent), str(user)), with_vectors=True)
+    database.memory2_facts.insert_one(platform_fact(AGENT, USER, "Anna paints.", **odd))
+    (fact,) = facts_of(mongo, SCOPE, with_vectors=True)
     assert fact.content == "Anna paints."
     assert fact.formed_at == NOW
     assert fact.hash == content_hash("Anna paints.")
@@ -135,32 +125,25 @@ def test_odd_facts_can_be_read(
         assert mongo.vectors.vector_models() == {"": 1}
 
 
-def test_a_fact_of_two_kinds_belongs_to_the_user_alone(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
-) -> None:
-    agent, user = ids
+def test_a_fact_of_two_kinds_belongs_to_the_user_alone(mongo: MongoStore, database: Any) -> None:
     database.memory2_facts.insert_one(
-        platform_fact(agent, user, "Anna paints.", scope=["user", "agent"])
+        platform_fact(AGENT, USER, "Anna paints.", scope=["user", "agent"])
     )
-    assert facts_of(mongo, Scope.agent(str(agent))) == []
-    assert len(facts_of(mongo, Scope.user(str(agent), str(user)))) == 1
+    assert facts_of(mongo, Scope.agent(str(AGENT))) == []
+    assert len(facts_of(mongo, SCOPE)) == 1
 
 
-def test_written_documents_have_the_types_of_the_platform(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
-) -> None:
-    agent, user = ids
-    scope = Scope.user(str(agent), str(user))
+def test_written_documents_have_the_types_of_the_platform(mongo: MongoStore, database: Any) -> None:
     session = new_id()
     add_fact(
         mongo,
-        scope,
+        SCOPE,
         embedding=random_unit(1, 4),
         embedding_model="m",
         session_id=session,
         source_message_ids=(new_id(),),
     )
-    add_reflection(mongo, scope, session_id=session)
+    add_reflection(mongo, SCOPE, session_id=session)
     document = database.memory2_facts.find_one()
     assert {type(document[name]) for name in ("_id", "agent_id", "user_id", "session_id")} == {
         ObjectId
@@ -241,60 +224,54 @@ def platform_text(agent: ObjectId, user: ObjectId, content: str, **fields: Any) 
 def test_texts_of_the_platform_bring_their_version(
     mongo: MongoStore,
     database: Any,
-    ids: tuple[ObjectId, ObjectId],
     content: str,
     version: int,
     text: str,
 ) -> None:
-    agent, user = ids
-    scope = Scope.user(str(agent), str(user))
-    stored = platform_text(agent, user, content, unknown="kept")
+    stored = platform_text(AGENT, USER, content, unknown="kept")
     database.memory2_consolidated.insert_one(stored)
-    found = mongo.memory.consolidations([scope])[scope]
+    found = mongo.memory.consolidations([SCOPE])[SCOPE]
     assert (found.version, found.consolidated_content) == (version, text)
-    change = writing(scope, "Ours.", expected_version=version, at=LATER)
+    change = writing(SCOPE, "Ours.", expected_version=version, at=LATER)
     applied(mongo, change)
     after = database.memory2_consolidated.find_one({"_id": stored["_id"]})
     assert after["consolidated_content"] == f"VERSION: {version + 1}\nOurs."
     assert (after["version"], after["unknown"]) == (version + 1, "kept")
-    history = mongo.history.versions("consolidation", "", scope=scope)
+    history = mongo.history.versions("consolidation", "", scope=SCOPE)
     before = [(version, text)] if version else []
     assert [(e.version, e.content) for e in history] == [*before, (version + 1, "Ours.")]
 
 
 def test_a_text_rewritten_by_the_platform_is_a_newer_version(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+    mongo: MongoStore, database: Any
 ) -> None:
     """Known failure 15: a writer based on an older version does not overwrite the newer one."""
-    agent, user = ids
-    scope = Scope.user(str(agent), str(user))
-    ours = writing(scope, "Ours.")
+    ours = writing(SCOPE, "Ours.")
     applied(mongo, ours)
     database.memory2_consolidated.update_one(
         {}, {"$set": {"consolidated_content": "VERSION: 2\nTheirs.", "last_consolidated_at": LATER}}
     )
-    found = mongo.memory.consolidations([scope])[scope]
+    found = mongo.memory.consolidations([SCOPE])[SCOPE]
     assert (found.version, found.consolidated_content) == (2, "Theirs.")
-    late = writing(scope, "Late.", expected_version=1, at=LATER)
+    late = writing(SCOPE, "Late.", expected_version=1, at=LATER)
     assert apply_one(mongo, late).status is ChangeStatus.CONFLICT
-    next_one = writing(scope, "Next.", expected_version=2, at=LATER)
+    next_one = writing(SCOPE, "Next.", expected_version=2, at=LATER)
     applied(mongo, next_one)
-    contents = [e.content for e in mongo.history.versions("consolidation", "", scope=scope)]
+    contents = [e.content for e in mongo.history.versions("consolidation", "", scope=SCOPE)]
     assert contents == ["Ours.", "Theirs.", "Next."]
 
 
 def test_a_text_of_the_platform_under_a_taken_number_is_kept(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+    mongo: MongoStore, database: Any
 ) -> None:
     """FAILURES 95: history lacked it, so that 'restore' brought ours of that number."""
-    scope = Scope.user(str(ids[0]), str(ids[1]))
 
     def write(content: str, version: int) -> None:
-        change = writing(scope, content, expected_version=version, at=LATER)
+        change = writing(SCOPE, content, expected_version=version, at=LATER)
         applied(mongo, change)
 
     def contents() -> dict[int, str]:
-        found = mongo.history.versions("consolidation", "", scope=scope)
+        found = mongo.history.versions("consolidation", "", scope=SCOPE)
         return {entry.version: entry.content for entry in found}
 
     def rewrite(text: str) -> None:
@@ -303,17 +280,17 @@ def test_a_text_of_the_platform_under_a_taken_number_is_kept(
     write("Ours.", 0)
     write("Ours, too.", 1)
     rewrite("VERSION: 2\nTheirs.")
-    found = mongo.memory.consolidations([scope])[scope]
+    found = mongo.memory.consolidations([SCOPE])[SCOPE]
     assert (found.version, found.consolidated_content, found.absorbed_ids) == (3, "Theirs.", ())
     write("Next.", 3)
     rewrite("VERSION: 4\nNext.")  # nothing new
-    assert mongo.memory.consolidations([scope])[scope].version == 4
+    assert mongo.memory.consolidations([SCOPE])[SCOPE].version == 4
     texts = {1: "Ours.", 2: "Ours, too.", 3: "Theirs.", 4: "Next."}
     assert contents() == texts
     # The platform clears the memory, and begins again.
     document = database.memory2_consolidated.find_one_and_delete({})
     database.memory2_consolidated.insert_one(
-        platform_text(ids[0], ids[1], "VERSION: 1\nAnother life.")
+        platform_text(AGENT, USER, "VERSION: 1\nAnother life.")
     )
     assert document["version"] == 4
     assert contents()[1] == "Another life."
@@ -324,44 +301,37 @@ def test_a_text_of_the_platform_under_a_taken_number_is_kept(
 @pytest.mark.parametrize(
     "line", ["0", "-3", "2147483649", "9223372036854775808", "9" * 5000], ids=lambda text: text[:19]
 )
-def test_an_absurd_version_line_is_no_version(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], line: str
-) -> None:
+def test_an_absurd_version_line_is_no_version(mongo: MongoStore, database: Any, line: str) -> None:
     """FAILURES 95: a number over 2^63 ended the consolidation of the scope."""
-    scope = Scope.user(str(ids[0]), str(ids[1]))
     database.memory2_consolidated.insert_one(
-        platform_text(ids[0], ids[1], f"VERSION: {line}\nTheirs.")
+        platform_text(AGENT, USER, f"VERSION: {line}\nTheirs.")
     )
     for version, text in ((1, "Theirs."), (3, "Again.")):
-        found = mongo.memory.consolidations([scope])[scope]
+        found = mongo.memory.consolidations([SCOPE])[SCOPE]
         assert (found.version, found.consolidated_content) == (version, text)
-        change = writing(scope, "Ours.", expected_version=version, at=LATER)
+        change = writing(SCOPE, "Ours.", expected_version=version, at=LATER)
         applied(mongo, change)
         again = {"consolidated_content": f"VERSION: {line}\nAgain."}
         database.memory2_consolidated.update_one({}, {"$set": again})
 
 
 def test_versions_after_the_greatest_of_the_platform_are_ours(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+    mongo: MongoStore, database: Any
 ) -> None:
     """FAILURES 95: 2^31 is the last number that is believed of the platform."""
-    scope, last = Scope.user(str(ids[0]), str(ids[1])), 2**31
+    last = 2**31
     database.memory2_consolidated.insert_one(
-        platform_text(ids[0], ids[1], f"VERSION: {last}\nTheirs.")
+        platform_text(AGENT, USER, f"VERSION: {last}\nTheirs.")
     )
     for version in (last, last + 1):
-        change = writing(scope, f"{version}", expected_version=version, word_limit=9, at=LATER)
+        change = writing(SCOPE, f"{version}", expected_version=version, word_limit=9, at=LATER)
         applied(mongo, change)
 
 
 @pytest.mark.parametrize("buffer", [None, {}, "missing", "text"])
-def test_odd_buffers_take_reflections(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], buffer: Any
-) -> None:
-    agent, user = ids
-    scope = Scope.user(str(agent), str(user))
-    old = make_reflection(scope, "old")
-    document = platform_text(agent, user, "VERSION: 1\nText.", unabsorbed_ids=buffer)
+def test_odd_buffers_take_reflections(mongo: MongoStore, database: Any, buffer: Any) -> None:
+    old = make_reflection(SCOPE, "old")
+    document = platform_text(AGENT, USER, "VERSION: 1\nText.", unabsorbed_ids=buffer)
     if buffer == "missing":
         del document["unabsorbed_ids"]
     elif buffer == "text":
@@ -369,26 +339,25 @@ def test_odd_buffers_take_reflections(
         database.memory2_consolidated.delete_many({})
         document["unabsorbed_ids"] = [old.id]
     database.memory2_consolidated.insert_one(document)
-    new = add_reflection(mongo, scope, "new", formed_at=LATER)
+    new = add_reflection(mongo, SCOPE, "new", formed_at=LATER)
     expected = [old.id, new.id] if buffer == "text" else [new.id]
-    assert [r.id for r in mongo.memory.pending(scope)] == expected
+    assert [r.id for r in mongo.memory.pending(SCOPE)] == expected
     change = writing(
-        scope, "Next.", expected_version=1, word_limit=9, at=LATER, absorbed_ids=tuple(expected)
+        SCOPE, "Next.", expected_version=1, word_limit=9, at=LATER, absorbed_ids=tuple(expected)
     )
     applied(mongo, change)
-    assert mongo.memory.pending(scope) == []
-    assert list(mongo.memory.reflections([scope], absorbed=False)) == []
+    assert mongo.memory.pending(SCOPE) == []
+    assert list(mongo.memory.reflections([SCOPE], absorbed=False)) == []
 
 
 def test_a_reflection_whose_id_is_text_in_the_buffer_can_be_removed(
-    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+    mongo: MongoStore, database: Any
 ) -> None:
-    scope = Scope.user(str(ids[0]), str(ids[1]))
-    reflection = add_reflection(mongo, scope)
+    reflection = add_reflection(mongo, SCOPE)
     database.memory2_consolidated.update_one({}, {"$set": {"unabsorbed_ids": [reflection.id]}})
     applied(
         mongo,
-        RemoveReflection(scope=scope, reflection_id=reflection.id, expected_version=1, at=LATER),
+        RemoveReflection(scope=SCOPE, reflection_id=reflection.id, expected_version=1, at=LATER),
     )
     assert database.memory2_consolidated.find_one()["unabsorbed_ids"] == []
 
