@@ -120,12 +120,6 @@ _CHANGED = frozenset({"applied", "resumed"})
 _IDLE = frozenset({"not_due", "incognito"})
 
 
-def _has_changes(report: FormationReport) -> bool:
-    """Check whether a formation may have changed memory; a failed one may have stored facts."""
-    facts = report.facts_added + report.facts_revised + report.facts_removed
-    return report.outcome in _CHANGED or (facts > 0 and report.outcome != "dry_run")
-
-
 class MemoryService:
     """Long-term memory for agents: contexts, formation, consolidation and search.
 
@@ -620,7 +614,13 @@ class MemoryService:
                 is_time_up=is_time_up,
             )
             at_end = trigger is Trigger.SESSION_END
-            if dry_run or not (at_end or any(map(_has_changes, reports))):
+            is_changed = any(
+                report.outcome in _CHANGED
+                # A failed formation may have stored facts.
+                or report.facts_added + report.facts_revised + report.facts_removed
+                for report in reports
+            )
+            if dry_run or not (at_end or is_changed):
                 return reports
             try:
                 if consolidate:

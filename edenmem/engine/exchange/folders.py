@@ -35,9 +35,11 @@ from edenmem.engine.exchange.files import (
     remove_abandoned,
     write_error,
 )
+from edenmem.engine.exchange.records import NAMES, OWNERS, resolve_names
 from edenmem.engine.scopes.references import load_labels
 from edenmem.engine.sessions.importer import People
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
+from edenmem.invalid import MISSING
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import NO_FIELDS, Fact, FactFields, Reflection
 from edenmem.models.scope import Scope, ScopeKind
@@ -384,7 +386,19 @@ def select_scopes(
                 path = Path(agents[agent_id]) / _FOLDERS[kind] / folders[owner]
                 if kind is ScopeKind.AGENT:
                     path = Path(agents[agent_id])
-                yield scope, path, _head(scope, known.get(agent_id), people.get(owner))
+                named = people.get(owner)
+                head = {
+                    "agent": known.get(agent_id),
+                    "agent_id": agent_id,
+                    "scope": kind.value,
+                    "user": named if kind is ScopeKind.USER else None,
+                    "user_id": scope.user_id,
+                    "group_id": scope.group_id,
+                    "shard": scope.shard_name,
+                    "session": named if kind is ScopeKind.SESSION else None,
+                    "session_id": scope.session_id,
+                }
+                yield scope, path, head
 
 
 def _pages(store: Store, scope: Scope, head: dict[str, Any]) -> list[Page]:
@@ -402,21 +416,6 @@ def _pages(store: Store, scope: Scope, head: dict[str, Any]) -> list[Page]:
         "facts": facts,
     }
     return pages + [_list(name, head, memories) for name, memories in listed.items() if memories]
-
-
-def _head(scope: Scope, agent: str | None, owner: str | None) -> dict[str, Any]:
-    """Return the fields of a front matter that identify a scope."""
-    return {
-        "agent": agent,
-        "agent_id": scope.agent_id,
-        "scope": scope.kind.value,
-        "user": owner if scope.kind is ScopeKind.USER else None,
-        "user_id": scope.user_id,
-        "group_id": scope.group_id,
-        "shard": scope.shard_name,
-        "session": owner if scope.kind is ScopeKind.SESSION else None,
-        "session_id": scope.session_id,
-    }
 
 
 def _list(content: Content, head: dict[str, Any], memories: Sequence[Fact | Reflection]) -> Page:
@@ -518,7 +517,7 @@ def read_files(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]
             page = parse(read_markdown(path))
             if page is None:
                 continue
-            scope = scope_of(page.head, people)
+            scope = scope_of(page.head, store, people)
         except EdenmemError as error:
             yield FileProblem(path=name, reason=error.message)
             continue
@@ -579,35 +578,19 @@ def read_markdown(path: Path) -> str:
         raise InputError(f"the file cannot be read: {error.strerror}") from error
 
 
-def scope_of(head: dict[str, Any], people: People) -> Scope:
+def scope_of(head: dict[str, Any], store: Store, people: People) -> Scope:
     """Return the scope in a front matter, given by IDs or names.
 
     Raises:
         InputError: the scope, agent or user is missing or unknown.
         ScopeError: an ID required by the scope is missing.
     """
-    try:
-        kind = ScopeKind(head.get("scope", ""))
-    except ValueError:
-        raise InputError(f"unknown scope: {head.get('scope')!r}") from None
-    agent_id, user_id = head.get("agent_id"), head.get("user_id")
-    if agent_id is None:
-        agent = people.agent(head.get("agent", ""))
-        if agent is None:
-            raise InputError(f"unknown agent: {head.get('agent')!r}")
-        agent_id = agent.id
-    if user_id is None and "user" in head:
-        user = people.user(head["user"])
-        if user is None:
-            raise InputError(f"unknown user: {head['user']!r}")
-        user_id = user.id
+    data = {name: value for name, value in head.items() if NAMES.get(name) not in head}
+    resolve_names(store, people, data)
+    agent_id = data.get("agent_id", "")
     if not is_id(agent_id):
         raise InputError(f"invalid agent_id: {agent_id!r:.60}")
-    return Scope.from_fields(
-        kind,
-        agent_id,
-        user_id=user_id,
-        session_id=head.get("session_id"),
-        group_id=head.get("group_id"),
-        shard=head.get("shard"),
-    )
+    if "scope" not in data:
+        raise InputError(f"scope {MISSING}")
+    owners = {name: data.get(name) for name in OWNERS}
+    return Scope.from_fields(ScopeKind(data["scope"]), agent_id, **owners)

@@ -109,7 +109,7 @@ _FIELDS = {
     for kind, type_ in RECORD_TYPES.items()
 }
 #: Fields with names, and the fields for their IDs.
-_NAMES = {"agent": "agent_id", "user": "user_id", "group": "group_id", "session": "session_id"}
+NAMES = {"agent": "agent_id", "user": "user_id", "group": "group_id", "session": "session_id"}
 #: The time fields of each kind.
 _TIMES = {
     kind: tuple(
@@ -198,7 +198,7 @@ class Parser:
 
     def _parse(self, kind: RecordKind, data: dict[str, Any]) -> Record:
         if kind in _OWNED_KINDS:
-            self._resolve(data)
+            resolve_names(self._store, self._people, data)
         unknown = data.keys() - _FIELDS[kind]
         if kind in (RecordKind.FACT, RecordKind.REFLECTION) and not self._whole:
             unknown -= {"created_at"}
@@ -245,34 +245,6 @@ class Parser:
             owner = "; specify one with --owner USER" if needs_owner else ""
             raise InputError(f"{name}{reason}{owner}")
         return record
-
-    # -- names -------------------------------------------------------------------------------
-
-    def _resolve(self, data: dict[str, Any]) -> None:
-        """Replace names by IDs."""
-        for name, field in _NAMES.items():
-            if name in data:
-                if field in data:
-                    raise InputError(f"both {name!r} and {field!r} are given")
-                data[field] = self._id_of(name, data.pop(name))
-        kind = data.get("scope")
-        if kind is not None and kind not in list(ScopeKind):
-            raise InputError(f"unknown scope: {kind!r}")
-
-    def _id_of(self, name: str, given: object) -> str | None:
-        if given is None or (isinstance(given, str) and name == "group"):
-            return given
-        if not isinstance(given, str) or not given:
-            raise InputError(f"invalid {name}: {given!r:.60}")
-        if name == "session":
-            found = self._store.host.find("session", given)
-            if len(found) != 1:
-                raise InputError(f"unknown session: {given!r}")
-            return found[0].id
-        account = self._people.agent(given) if name == "agent" else self._people.user(given)
-        if account is None:
-            raise InputError(f"unknown {name}: {given!r}", hint=f"edenmem {name} add {given}")
-        return account.id
 
     # -- defaults ----------------------------------------------------------------------------
 
@@ -347,6 +319,38 @@ class Parser:
             raise InputError(
                 f"the text has {words} words, the limit is {limit}", hint="add --allow-long"
             )
+
+
+def resolve_names(store: Store, people: People, data: dict[str, Any]) -> None:
+    """Replace the names of a scope's agent and owner by IDs, and check its kind.
+
+    Raises:
+        InputError: a name is unknown, or given beside an ID.
+    """
+    for name, field in NAMES.items():
+        if name not in data:
+            continue
+        if field in data:
+            raise InputError(f"both {name!r} and {field!r} are given")
+        given = data.pop(name)
+        if given is None or (isinstance(given, str) and name == "group"):
+            data[field] = given
+            continue
+        if not isinstance(given, str) or not given:
+            raise InputError(f"invalid {name}: {given!r:.60}")
+        if name == "session":
+            found = store.host.find("session", given)
+            if len(found) != 1:
+                raise InputError(f"unknown session: {given!r}")
+            data[field] = found[0].id
+            continue
+        account = people.agent(given) if name == "agent" else people.user(given)
+        if account is None:
+            raise InputError(f"unknown {name}: {given!r}", hint=f"edenmem {name} add {given}")
+        data[field] = account.id
+    kind = data.get("scope")
+    if kind is not None and kind not in list(ScopeKind):
+        raise InputError(f"unknown scope: {kind!r}")
 
 
 def _derive_id(kind: RecordKind, data: dict[str, Any], *more: str) -> str:

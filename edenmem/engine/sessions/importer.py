@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from itertools import islice
@@ -45,12 +45,13 @@ def user_speakers(
     parsed: ParsedSession,
     users: list[User],
     people: People,
-    earlier: Callable[[], Set[str]],
+    store: Store,
+    session_id: str,
 ) -> dict[str | None, str | None]:
     """Return the account of each name in messages of the role "user" (None: no name).
 
     The name of another known user adds that user to ``users``. An unknown name is a display name:
-    of the only user, if there is only one such name, including stored messages (``earlier``).
+    of the only user, if there is only one such name, including stored messages of the session.
 
     Raises:
         BadLine: a line with one user has messages under several names: the words of others would
@@ -67,7 +68,10 @@ def user_speakers(
                 users.append(account)
     unknown = [name for name in names if name is not None and name not in known]
     only = users[0].id if len(users) == 1 else None
-    if only is not None and unknown and len({name for name in names if name} | earlier()) > 1:
+    called = {name for name in names if name}
+    if only is not None and unknown:
+        called |= {m.name for m in store.host.messages(session_id) if m.role == "user" and m.name}
+    if only is not None and unknown and len(called) > 1:
         index = next(i for i, m in enumerate(parsed.messages) if m.name == unknown[0])
         raise BadLine(
             f"messages[{index}].name: {unknown[0]!r} is not among the session's users; "
@@ -294,7 +298,7 @@ class _Import:
         agents, users = self._people(parsed)
         if stored is not None and not parsed.users:
             users = list(self._store.host.users_by_ids(stored.users).values())
-        speakers = user_speakers(parsed, users, self.people, lambda: self._names_in(stored))
+        speakers = user_speakers(parsed, users, self.people, self._store, session_id)
         self.people.plan(parsed.agents, parsed.users)
         # Marked as imported, with a status that keeps the platform's cold run away, unless it is a
         # session of the platform.
@@ -361,11 +365,6 @@ class _Import:
     def _check(self, record: Agent | Session) -> None:
         if reason := self._store.host.refusal(record):
             raise BadLine(f"{reason}; specify a user with --owner, or in the line's 'owner'")
-
-    def _names_in(self, stored: Session | None) -> set[str]:
-        """Return the display names in the stored messages of a session."""
-        spoken = self._store.host.messages(stored.id) if stored is not None else ()
-        return {message.name for message in spoken if message.role == "user" and message.name}
 
     def carry_out(self, plan: _Plan) -> None:
         """Store a line's session and messages, and count them."""
