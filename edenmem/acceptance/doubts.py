@@ -6,11 +6,8 @@ A doubt never refuses an item. It asks for verification, and what is still in do
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
-
-import msgspec
 
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, SourceMessage
 from edenmem.acceptance.texts import (
@@ -39,66 +36,33 @@ _STRONG_DENIAL = pattern("doubts.strong_denial", re.NOFLAG)
 _HEDGE = pattern("doubts.hedge", re.NOFLAG)
 
 
-class Item(msgspec.Struct, kw_only=True, dict=True):
-    """A candidate with its corrected sources."""
-
-    candidate: Candidate
-    evidence: Evidence
-    sources: tuple[int, ...]
-
-    @property
-    def content(self) -> str:
-        """Return the text."""
-        return self.candidate.content
-
-    @cached_property
-    def cited(self) -> tuple[SourceMessage, ...]:
-        """Return the cited messages; without any, the whole range."""
-        talk = self.evidence.talk
-        return talk.around(self.sources, 0) if self.sources else talk.messages
-
-    @cached_property
-    def near(self) -> tuple[SourceMessage, ...]:
-        """Return the cited messages and their neighbors; without any, the whole range."""
-        talk = self.evidence.talk
-        return talk.around(self.sources, NEIGHBORS) if self.sources else talk.messages
-
-    @cached_property
-    def passages(self) -> tuple[str, ...]:
-        """Return the quote, the sentences around it, and short messages next to the cited ones."""
-        quote = self.candidate.quote
-        if not quote:
-            return tuple(each.text for each in self.near)
-        parts = [fold(part) for part in quote.split("…") if fold(part)]
-        sentences = [
-            sentence
-            for each in self.cited
-            for sentence in _SENTENCE.split(each.text)
-            if any(part in fold(sentence) or fold(sentence) in part for part in parts)
-        ]
-        others = (each for each in self.near if each.number not in self.sources)
-        short = (each.text for each in others if len(each.text) <= _SHORT)
-        return (quote, *sentences, *short)
-
-
 #: The boundaries of sentences.
 _SENTENCE = re.compile(r"(?<=[.!?…؟।])\s|(?<=[。！？])|\n")
 #: Length in characters of a message that may answer or ask in a few words.
 _SHORT = 60
 
 
-def find_doubts(item: Item) -> list[Finding]:
-    """Return what code cannot confirm."""
-    checks = {
-        "names": _unsaid_names,
-        "numbers": _unsaid_numbers,
-        "denial": _other_denial,
-        "hedge": _lost_hedge,
-        "relative_date": _relative_date,
-        "length": _length,
+def find_doubts(candidate: Candidate, evidence: Evidence) -> list[Finding]:
+    """Return what code cannot confirm of an item with corrected sources; none: the whole range."""
+    content, quote, talk = candidate.content, candidate.quote, evidence.talk
+    cited = near = talk.messages
+    if candidate.sources:
+        cited, near = talk.around(candidate.sources, 0), talk.around(candidate.sources, NEIGHBORS)
+    written = lower(without_quotes(content))
+    words, limit = word_count(content), candidate.word_limit
+    name = _first_unsaid_name(content, evidence.folded)
+    hedge = _HEDGE.search(lower(quote))
+    is_lost = hedge is not None and not _HEDGE.search(lower(content))
+    relative = _RELATIVE.search(written)
+    reasons = {
+        "names": f"'{name}' is not in the messages" if name else None,
+        "numbers": _unsaid_numbers(content, cited, near, evidence),
+        "denial": _other_denial(written, quote, cited, near),
+        "hedge": f"leaves out '{hedge.group()}' of the quote" if hedge and is_lost else None,
+        "relative_date": f"says '{relative.group()}'; give the date instead" if relative else None,
+        "length": f"has {words} words; {limit} were asked for" if 0 < limit < words else None,
     }
-    found = ((rule, check(item)) for rule, check in checks.items())
-    return [Finding(rule, reason) for rule, reason in found if reason]
+    return [Finding(rule, reason) for rule, reason in reasons.items() if reason]
 
 
 def additions(
@@ -150,13 +114,6 @@ def _has_date(text: str) -> bool:
     return is_other or bool(_YEAR.search(text)) or any(map(_is_calendar, words_of(text)))
 
 
-def _unsaid_names(item: Item) -> str | None:
-    evidence = item.evidence
-    if name := _first_unsaid_name(item.content, evidence.folded):
-        return f"'{name}' is not in the messages"
-    return None
-
-
 def _first_unsaid_name(content: str, source: str) -> str | None:
     """Return the first word written like a name that the folded source does not have.
 
@@ -203,15 +160,20 @@ def _capitalizes_nouns(words: list[str]) -> bool:
     return len(_GERMAN.intersection(words)) >= 2
 
 
-def _unsaid_numbers(item: Item) -> str | None:
-    stated = find_numbers(item.content)
-    own = frozenset().union(*(each.numbers for each in item.cited)) if stated else None
+def _unsaid_numbers(
+    content: str,
+    cited: Sequence[SourceMessage],
+    near: Sequence[SourceMessage],
+    evidence: Evidence,
+) -> str | None:
+    stated = find_numbers(content)
+    own = frozenset().union(*(each.numbers for each in cited)) if stated else None
     if not own:
         return None  # without digits, or said in words, which no table knows in every language
-    said = own.union(*(each.numbers for each in item.near), item.evidence.background_numbers)
+    said = own.union(*(each.numbers for each in near), evidence.background_numbers)
     unsaid = [forms for forms in stated if len(forms[0]) > 1 and not _is_said(forms, said)]
     if unsaid:
-        said |= _possible_days(each.sent_at for each in item.cited)
+        said |= _possible_days(each.sent_at for each in cited)
     for forms in unsaid:
         if not _is_said(forms, said):
             return f"the number '{forms[0]}' is not in the cited messages"
@@ -244,32 +206,29 @@ def _possible_days(times: Iterable[datetime]) -> frozenset[str]:
     return frozenset(str(part) for day in days for part in (day.day, day.month, day.year))
 
 
-def _other_denial(item: Item) -> str | None:
-    content = lower(without_quotes(item.content))
-    if _STRONG_DENIAL.search(content):
-        if any(_DENIAL.search(lower(text)) for text in item.passages):
+def _other_denial(
+    written: str, quote: str, cited: Sequence[SourceMessage], near: Sequence[SourceMessage]
+) -> str | None:
+    if _STRONG_DENIAL.search(written):
+        if any(_DENIAL.search(lower(text)) for text in _passages(quote, cited, near)):
             return None
         return "denies something that its sources do not deny"
-    if _STRONG_DENIAL.search(lower(item.candidate.quote)) and not _DENIAL.search(content):
+    if _STRONG_DENIAL.search(lower(quote)) and not _DENIAL.search(written):
         return "leaves out a denial of the quote"
     return None
 
 
-def _lost_hedge(item: Item) -> str | None:
-    match = _HEDGE.search(lower(item.candidate.quote))
-    if match is None or _HEDGE.search(lower(item.content)):
-        return None
-    return f"leaves out '{match.group()}' of the quote"
-
-
-def _relative_date(item: Item) -> str | None:
-    if match := _RELATIVE.search(lower(without_quotes(item.content))):
-        return f"says '{match.group()}'; give the date instead"
-    return None
-
-
-def _length(item: Item) -> str | None:
-    limit = item.candidate.word_limit
-    if limit and (words := word_count(item.content)) > limit:
-        return f"has {words} words; {limit} were asked for"
-    return None
+def _passages(
+    quote: str, cited: Sequence[SourceMessage], near: Sequence[SourceMessage]
+) -> Iterator[str]:
+    """Yield the quote, the sentences around it, and short messages next to the cited ones."""
+    if not quote:
+        yield from (each.text for each in near)
+        return
+    yield quote
+    parts = [folded for part in quote.split("…") if (folded := fold(part))]
+    for each in cited:
+        for sentence in _SENTENCE.split(each.text):
+            if any(part in fold(sentence) or fold(sentence) in part for part in parts):
+                yield sentence
+    yield from (each.text for each in near if each not in cited and len(each.text) <= _SHORT)

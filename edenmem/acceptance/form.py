@@ -119,20 +119,13 @@ def has_fence(text: str) -> bool:
     return _FENCE.search(text) is not None
 
 
-def find_echo(candidate: Candidate, evidence: Evidence) -> str | None:
-    """Return why a text repeats the prompt; None if it does not.
-
-    Runs of words with digits do not count: dates and times of an example are those of many facts.
-    """
-    return find_prompt_words(candidate.content, evidence.template_runs, evidence)
-
-
 def find_prompt_words(
     text: str, template_runs: frozenset[str], evidence: Evidence | None = None
 ) -> str | None:
     """Return why a text repeats a prompt, given by its `runs_of_three`; None if it does not.
 
-    What the messages and the background say too, does not count.
+    What the messages and the background say too, does not count, nor do runs of words with digits:
+    dates and times of an example are those of many facts.
     """
     own = runs_of_three(text)
     hits = own & template_runs

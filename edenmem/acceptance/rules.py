@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from edenmem.acceptance import form, orders, secrets
-from edenmem.acceptance.doubts import Item, find_doubts
+from edenmem.acceptance.doubts import find_doubts
 from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
 from edenmem.acceptance.texts import contains, fold, words_of
 
@@ -27,8 +27,8 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
     violations = [
         Finding(rule, reason)
         for rule, reason in (
-            ("statement", form.find_junk(candidate.content)),
-            ("echo", form.find_echo(candidate, evidence)),
+            ("statement", form.find_junk(content)),
+            ("echo", form.find_prompt_words(content, evidence.template_runs, evidence)),
             ("secrets", _find_secret(candidate, evidence)),
             ("orders", order),
         )
@@ -49,10 +49,10 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
         return msgspec.structs.replace(judgment, violations=tuple(violations))
     if odds >= form.DOUBTED or (not is_exempt and form.is_bare(candidate, evidence)):
         doubts.append(Finding("statement", _UNLIKE))
-    item = Item(candidate=candidate, evidence=evidence, sources=sources)
-    if candidate.scope == "agent" and (name := find_user_named(candidate.content, evidence)):
+    candidate = msgspec.structs.replace(candidate, sources=sources)
+    if candidate.scope == "agent" and (name := find_user_named(content, evidence)):
         doubts.append(Finding("privacy", f"names '{name}' in memory that every user reads"))
-    return msgspec.structs.replace(judgment, doubts=(*doubts, *find_doubts(item)))
+    return msgspec.structs.replace(judgment, doubts=(*doubts, *find_doubts(candidate, evidence)))
 
 
 def accept(candidate: Candidate) -> Judgment:

@@ -399,8 +399,11 @@ class Consolidator:
         if word_count(draft.text) > most and len(taken) > 1:
             work = replace(work, reflections=taken[: len(taken) // 2])
             draft = await self._ask(state, work, asker, force=force)
-        if not keeps:
-            consolidation_draft.demand_kept(draft.text, work)
+        if not keeps and consolidation_draft.find_loss(draft.text, work):
+            raise DraftRefused(
+                f"the model's text has {word_count(draft.text)} words, the previous one had"
+                f" {word_count(current)}; more than a third would be lost"
+            )
         # A text over its limit is never stuck: it may shrink step by step.
         limit = max(most, word_count(current) - 1 if is_over else 0)
         consolidation_draft.demand_length(draft.text, limit)

@@ -191,19 +191,6 @@ def find_loss(text: str, assignment: Assignment) -> tuple[str, ...]:
     )
 
 
-def demand_kept(text: str, assignment: Assignment) -> None:
-    """Check that a text kept enough of the old one.
-
-    Raises:
-        DraftRefused: more than a third of the old words are lost.
-    """
-    if find_loss(text, assignment):
-        raise DraftRefused(
-            f"the model's text has {word_count(text)} words, the previous one had"
-            f" {word_count(assignment.current)}; more than a third would be lost"
-        )
-
-
 def demand_length(text: str, word_limit: int) -> None:
     """Check the length of a shortened text.
 

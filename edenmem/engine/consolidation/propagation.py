@@ -404,18 +404,13 @@ class Confidences:
     def reveals(self, text: str) -> bool:
         """Return whether a text quotes or paraphrases a private one."""
         tokens = words(text)
-        if any(tuple(tokens[start:end]) in self._runs for start, end in _spans(len(tokens))):
-            return True
+        for size in range(1, RUN + 1):  # short private texts have fewer words
+            for start in range(len(tokens) - size + 1):
+                if tuple(tokens[start : start + size]) in self._runs:
+                    return True
         own = _significant(tokens)
         common = ((len(own & other), min(len(own), len(other))) for other in self._significant)
         return any(count >= 2 and count >= SHARE * length for count, length in common)
-
-
-def _spans(length: int) -> Iterable[tuple[int, int]]:
-    """Yield all spans of up to `RUN` words: short private texts have fewer words."""
-    for size in range(1, RUN + 1):
-        for start in range(length - size + 1):
-            yield start, start + size
 
 
 def _runs(tokens: list[str]) -> Iterable[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from edenmem.engine.context.recall import Recall, Recaller, RecallMode
+from edenmem.engine.context.recall import Recaller, RecallMode
 from edenmem.engine.context.xml import (
     ScopeMemory,
     item,
@@ -25,7 +25,7 @@ from edenmem.engine.context.xml import (
     with_part,
     with_retrieved,
 )
-from edenmem.engine.reports import ContextReport
+from edenmem.engine.reports import ContextPart, ContextReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import session_and_agents
@@ -41,24 +41,22 @@ from edenmem.models.told import Reply, Shown, make_note, pack, shown_facts
 from edenmem.text import word_count
 
 
-class _SessionBase(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a context that does not depend on the message."""
-
-    session: Session
-    agent: Agent
-    xml: str
-    shown: bytes
-    view: SessionView
-    built_at: datetime
-    cached: bool
-
-
 class BaseContext(NamedTuple):
     """The part of a context that does not depend on the message: XML, and its encoded items."""
 
     xml: str
     shown: bytes
     built_at: datetime
+
+
+class _SessionBase(NamedTuple):
+    """The context of a stored session, whether it was cached, and who may see it."""
+
+    session: Session
+    agent: Agent
+    view: SessionView
+    made: BaseContext | CachedContext
+    cached: bool
 
 
 def _confirmed_first(newest: Callable[[int], list[Fact]], limit: int) -> list[Fact]:
@@ -176,27 +174,39 @@ class ContextBuilder:
         )
         if own_only and message is None:  # the newest one may be of another participant
             recall = "off"
+        made, view = base.made, base.view
         recalled = await self._recaller.recall(
             recall or self._settings.context.recall,
             message,
             session=base.session,
             agent=base.agent,
-            view=base.view,
-            known=base.xml,
+            view=view,
+            known=made.xml,
         )
-        new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in base.xml]
+        new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in made.xml]
         if told:
-            user = base.view.user
             reply = Reply(
                 at=self._clock(),
                 kind="context",
                 agent_id=base.agent.id,
                 session_id=base.session.id if is_stored else None,
-                user_id=speaker or (user.id if user else None),
-                built_at=base.built_at,
+                user_id=speaker or (view.user.id if view.user else None),
+                built_at=made.built_at,
             )
-            self._told.add(make_note(reply, base.shown, shown_facts(new)))
-        return self._report(base, recalled, new, measured=measured)
+            self._told.add(make_note(reply, made.shown, shown_facts(new)))
+        xml = with_retrieved(made.xml, new, now=self._clock())
+        known = len(recalled.facts) - len(new)
+        return ContextReport(
+            xml=xml,
+            parts=self._measure(xml) if measured else (),
+            scopes=view.reads,
+            cached=base.cached,
+            built_at=made.built_at,
+            recall=recalled.note + (f", {known} already in the context" if known else ""),
+            failure=recalled.failure,
+            queries=recalled.queries,
+            usage=recalled.usage,
+        )
 
     async def refresh(self, session: Session, agent: Agent) -> None:
         """Rebuild the context of ``agent`` in ``session``, and cache it.
@@ -241,31 +251,8 @@ class ContextBuilder:
         xml = with_retrieved(xml, found, now=reply.at)
         return with_part(xml, "Missing", "".join(f"- {each}\n" for each in missing))
 
-    def _report(
-        self,
-        base: _SessionBase,
-        recalled: Recall,
-        new: Sequence[Fact],
-        *,
-        measured: bool,
-    ) -> ContextReport:
-        xml = with_retrieved(base.xml, new, now=self._clock())
-        known = len(recalled.facts) - len(new)
-        return ContextReport(
-            xml=xml,
-            parts=measure(xml, characters_per_token=self._characters_per_token) if measured else (),
-            scopes=base.view.reads,
-            cached=base.cached,
-            built_at=base.built_at,
-            recall=recalled.note + (f", {known} already in the context" if known else ""),
-            failure=recalled.failure,
-            queries=recalled.queries,
-            usage=recalled.usage,
-        )
-
-    @property
-    def _characters_per_token(self) -> float:
-        return self._settings.formation.characters_per_token
+    def _measure(self, xml: str) -> tuple[ContextPart, ...]:
+        return measure(xml, characters_per_token=self._settings.formation.characters_per_token)
 
     def build_base(self, session: Session, view: SessionView, *, is_new: bool) -> BaseContext:
         """Return a context without recalled memories; blocks.
@@ -330,15 +317,7 @@ class ContextBuilder:
                     and timedelta() <= now - cached.built_at < fresh_until
                     and cached.fingerprint == _fingerprint(state, cached.xml)
                 ):
-                    return _SessionBase(
-                        session=session,
-                        agent=agent,
-                        xml=cached.xml,
-                        shown=cached.shown,
-                        view=view,
-                        built_at=cached.built_at,
-                        cached=True,
-                    )
+                    return _SessionBase(session, agent, view, cached, cached=True)
             xml, shown, lasts = self._render(view.reads, view, now)
         context = CachedContext(
             xml=xml, fingerprint=_fingerprint(state, xml), built_at=now, shown=shown
@@ -352,15 +331,7 @@ class ContextBuilder:
                 self._store.contexts.cache_context(
                     session.id, agent.id, context, shared=is_shared or len(session.users) == 1
                 )
-        return _SessionBase(
-            session=session,
-            agent=agent,
-            xml=xml,
-            shown=shown,
-            view=view,
-            built_at=now,
-            cached=False,
-        )
+        return _SessionBase(session, agent, view, context, cached=False)
 
     def _render(
         self, scopes: Sequence[Scope], view: SessionView, now: datetime
@@ -369,7 +340,20 @@ class ContextBuilder:
 
         A fact that expires while it would be cached is shown once.
         """
-        memories = self._merge_accounts(self._memories(scopes), view.person)
+        documents = self._store.memory.consolidations(scopes)
+        pending = self._newest_pending(documents)
+        of_scope = {
+            scope: ScopeMemory(
+                text=text.consolidated_content,
+                version=text.version,
+                word_limit=text.word_limit,
+                written_at=text.updated_at or text.last_consolidated_at,
+                reflections=pending.get(scope, ()),
+            )
+            for scope in scopes
+            if (text := documents.get(scope)) is not None
+        }
+        memories = self._merge_accounts(of_scope, view.person)
         facts = self._facts(scopes, now)
         xml = render_context(memories, facts, now=now)
         end = now + timedelta(seconds=self._settings.context.cache_seconds)
@@ -387,21 +371,6 @@ class ContextBuilder:
                 *(f"{scope.key} {revisions.get(scope, 0)}" for scope in scopes),
             ]
         )
-
-    def _memories(self, scopes: Sequence[Scope]) -> dict[Scope, ScopeMemory]:
-        documents = self._store.memory.consolidations(scopes)
-        pending = self._newest_pending(documents)
-        return {
-            scope: ScopeMemory(
-                text=documents[scope].consolidated_content,
-                version=documents[scope].version,
-                word_limit=documents[scope].word_limit,
-                written_at=documents[scope].updated_at or documents[scope].last_consolidated_at,
-                reflections=pending.get(scope, ()),
-            )
-            for scope in scopes
-            if scope in documents
-        }
 
     def _merge_accounts(
         self, memories: Mapping[Scope, ScopeMemory], person: Person | None
@@ -505,7 +474,7 @@ class ContextBuilder:
         xml = render_context(memories, recent, now=moment)
         return ContextReport(
             xml=xml,
-            parts=measure(xml, characters_per_token=self._characters_per_token),
+            parts=self._measure(xml),
             scopes=view.reads,
             cached=False,
             built_at=moment,

@@ -70,7 +70,17 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     def count(self, outcome: Outcome) -> dict[str, Any]:
         """Return the counts that the formation's record keeps for lists, including ``outcome``."""
-        counts = summary_of(outcome.changes.changes, outcome.decisions)
+        ops = Counter(type(change) for change in outcome.changes.changes)
+        actions = Counter(decision.action for decision in outcome.decisions)
+        counts = {
+            "facts": ops[AddFact],
+            "revised": ops[ReviseFact],
+            "removed": ops[RemoveFact],
+            "reflections": ops[AddReflection],
+            "known": actions["NONE"],
+            "rejected": actions["REJECTED"],
+            "held": actions[HELD],
+        }
         earlier = self.formation.counts
         return {name: number + earlier.get(name, 0) for name, number in counts.items()}
 
@@ -135,21 +145,6 @@ class Attempt(msgspec.Struct, kw_only=True):
         )
         changes = self.changes.changes if self.changes is not None else ()
         return report_of_changes(report, changes, self.results)
-
-
-def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict[str, int]:
-    """Return the counts that a formation's record keeps for lists."""
-    ops = Counter(type(change) for change in changes)
-    actions = Counter(decision.action for decision in decisions)
-    return {
-        "facts": ops[AddFact],
-        "revised": ops[ReviseFact],
-        "removed": ops[RemoveFact],
-        "reflections": ops[AddReflection],
-        "known": actions["NONE"],
-        "rejected": actions["REJECTED"],
-        "held": actions[HELD],
-    }
 
 
 def report_of_changes(

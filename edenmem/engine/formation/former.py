@@ -565,11 +565,9 @@ class Former:
         Another worker may apply what was recorded first. Then the next step is left to others.
         """
         formation, worker = attempt.formation, self._claims.worker
-        checked = recheck(self._store, formation, outcome.changes)
-        attempt.read_twice = max(attempt.read_twice, checked.read_twice)
-        if checked.skip:
-            kept = outcome.changes.without(checked.skip)
-            outcome = Outcome(kept, (*outcome.decisions, *checked.decisions))
+        kept, refused, read_twice = recheck(self._store, formation, outcome.changes)
+        attempt.read_twice = max(attempt.read_twice, read_twice)
+        outcome = Outcome(kept, (*outcome.decisions, *refused))
         recorded = self._claims.step(
             formation,
             record,

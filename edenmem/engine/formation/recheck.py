@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 from datetime import datetime
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,16 +29,13 @@ from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 
 
-class Recheck(NamedTuple):
-    """The IDs of changes to skip, the decisions about them, and messages read by both."""
+def recheck(
+    store: Store, formation: Formation, changes: ChangeSet
+) -> tuple[ChangeSet, tuple[Decision, ...], int]:
+    """Return the changes of a formation that may still be applied. Blocks.
 
-    skip: frozenset[str]
-    decisions: tuple[Decision, ...]
-    read_twice: int
-
-
-def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
-    """Return the changes of a formation that must no longer be applied. Blocks."""
+    Also returns the decisions about the others, and the number of messages read by both.
+    """
     writes: frozenset[Scope] = frozenset()
     existing: Set[str] = frozenset()
     read: Set[str] = frozenset()
@@ -80,7 +76,7 @@ def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
         for change in changes.changes
         if change.id in reasons
     )
-    return Recheck(frozenset(reasons), decisions, len(ids & read))
+    return changes.without(frozenset(reasons)), decisions, len(ids & read)
 
 
 def apply_recorded(
@@ -104,7 +100,7 @@ def apply_recorded(
         if after is None or changes is None:
             return formation, []
         if not is_checked:
-            changes = changes.without(recheck(store, formation, changes).skip)
+            changes, _, _ = recheck(store, formation, changes)
         try:
             results = store.formations.apply_formation(formation, after, changes)
         except ConflictError as error:

@@ -174,7 +174,11 @@ async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     `asyncio.TaskGroup`). Without an event loop the coroutines run one after another.
     """
     if not _has_loop():
-        return await _in_turn(work)
+        try:
+            return [await each for each in work]
+        finally:
+            for each in work:
+                each.close()
     import asyncio
 
     tasks = [asyncio.create_task(each) for each in work]
@@ -185,14 +189,6 @@ async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-async def _in_turn(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    try:
-        return [await each for each in work]
-    finally:
-        for each in work:
-            each.close()
 
 
 P = ParamSpec("P")
