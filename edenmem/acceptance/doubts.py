@@ -98,7 +98,10 @@ class Source:
         """Return which name or number a text adds; None if it adds none."""
         if name := _first_unsaid_name(content, self.folded):
             return f"adds the name '{name}'"
-        said = frozenset(self.numbers | (self.days if _has_date(content) else frozenset()))
+        # A day is named by its year or month; months in other languages are unknown.
+        has_date = not content.isascii() or _YEAR.search(content)
+        is_date = has_date or any(map(_is_calendar, words_of(content)))
+        said = frozenset(self.numbers | (self.days if is_date else frozenset()))
         for forms in find_numbers(content):
             if not _is_said(forms, said):
                 return f"adds the number '{forms[0]}'"
@@ -106,12 +109,6 @@ class Source:
 
 
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
-
-
-def _has_date(text: str) -> bool:
-    """Return whether the numbers of a text may be those of a day."""
-    is_other = not text.isascii()  # months in other languages are unknown
-    return is_other or bool(_YEAR.search(text)) or any(map(_is_calendar, words_of(text)))
 
 
 def _first_unsaid_name(content: str, source: str) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -54,9 +54,6 @@ from edenmem.models.formation import PROOF_WAIT, FormationStatus, Reach, Trigger
 from edenmem.models.host import Session
 from edenmem.store.protocol.formations import QuietSession
 
-if TYPE_CHECKING:
-    from edenmem.engine.service import MemoryService
-
 
 def _outage(error: EdenmemError) -> StopKind | None:
     """Return the kind of an error that may affect all sessions."""
@@ -93,9 +90,29 @@ class ColdOptions(msgspec.Struct, frozen=True, kw_only=True):
         return Reach.INCLUDE_FORMED if self.include_formed else Reach.WAITING
 
 
+class SessionWork(Protocol):
+    """The work on a session, implemented by `edenmem.engine.service.MemoryService`."""
+
+    async def form_memories(
+        self,
+        session_id: str,
+        *,
+        agent_id: str,
+        trigger: Trigger,
+        reach: Reach,
+        is_time_up: Callable[[], bool] | None,
+    ) -> list[FormationReport]:
+        """Form the due messages, then consolidate the due scopes."""
+
+    async def consolidate_session(
+        self, session_id: str, *, agent_id: str
+    ) -> list[ConsolidationReport]:
+        """Consolidate the due scopes of a session."""
+
+
 async def run_cold(
     runtime: Runtime,
-    serve: Callable[[Runtime], MemoryService],
+    serve: Callable[[Runtime], SessionWork],
     options: ColdOptions | None = None,
     *,
     stop: asyncio.Event | None = None,
@@ -137,7 +154,7 @@ class _Run:
     def __init__(
         self,
         runtime: Runtime,
-        work: MemoryService,
+        work: SessionWork,
         options: ColdOptions,
         progress: Callable[[ColdReport], None],
     ) -> None:
@@ -487,7 +504,18 @@ class _Run:
                 is_time_up=is_time_up,
             )
             for report in filter(is_failure, reports):
-                await self._report_failed_range(session, report)
+                formation = await in_thread(
+                    self._store.formations.formation, report.formation_id or ""
+                )
+                self._fail(
+                    session,
+                    agent_id,
+                    report.error or "unknown error",
+                    formation_id=report.formation_id,
+                    attempts=formation.attempts if formation else 0,
+                    final=report.outcome == "failed",
+                    not_before=report.not_before,
+                )
         except Exception as error:  # noqa: BLE001 - reported; other sessions continue
             self._handle_error(error, session, agent_id)
             return
@@ -504,15 +532,3 @@ class _Run:
         for text in texts:
             if text.outcome == "failed":
                 self._fail(session, agent_id, f"consolidation: {text.error}")
-
-    async def _report_failed_range(self, session: Session, report: FormationReport) -> None:
-        formation = await in_thread(self._store.formations.formation, report.formation_id or "")
-        self._fail(
-            session,
-            report.agent_id,
-            report.error or "unknown error",
-            formation_id=report.formation_id,
-            attempts=formation.attempts if formation else 0,
-            final=report.outcome == "failed",
-            not_before=report.not_before,
-        )

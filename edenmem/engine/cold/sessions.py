@@ -16,7 +16,7 @@ from edenmem.models.host import Session
 
 if TYPE_CHECKING:
     from edenmem.engine.cold.report import ColdReport
-    from edenmem.engine.service import MemoryService
+    from edenmem.engine.cold.runner import SessionWork
 
 _STATES: tuple[tuple[FormationStatus, ...], ...] = (
     (FormationStatus.CLAIMED, FormationStatus.RECORDED),
@@ -51,7 +51,7 @@ class SharingReport(msgspec.Struct, frozen=True, kw_only=True):
 class ColdSessions:
     """Operations on quiet sessions."""
 
-    def __init__(self, runtime: Runtime, serve: Callable[[Runtime], MemoryService]) -> None:
+    def __init__(self, runtime: Runtime, serve: Callable[[Runtime], SessionWork]) -> None:
         self._runtime = runtime
         self._serve = serve
         self._formations = runtime.store.formations

@@ -13,7 +13,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -79,6 +79,9 @@ _NOT_ITS_FAULT = (
     StoreError,
 )
 
+
+#: The end of a forgetting that is not closed.
+_OPEN = datetime.max.replace(tzinfo=UTC)
 
 #: Time limit in seconds for a short question after a time-out on a range.
 PING_SECONDS = 30.0
@@ -630,21 +633,19 @@ def _details(reports: Sequence[FormationReport]) -> dict[str, str | int]:
 
 def _find_forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:
     """Return the messages sent before their sender or session was erased."""
-    until: dict[str, datetime | None] = {}
+    until: dict[str, datetime] = {}
     for forgetting in store.erasure.forgettings():
+        end = forgetting.closed_at or _OPEN
         for key in forgetting.blocks:
-            known = until.get(key, forgetting.closed_at)
-            ends = (known, forgetting.closed_at)
-            until[key] = None if None in ends else max(end for end in ends if end is not None)
-    forgotten = set()
-    for message in messages if until else ():
+            until[key] = max(until.get(key, end), end)
+
+    def is_forgotten(message: Message) -> bool:
         keys = [block("session", message.session_id)]
         if message.sender is not None:
             keys.append(block("scope", Scope.user(agent_id, message.sender).key))
-        for key in keys:
-            if key in until and ((end := until[key]) is None or message.created_at <= end):
-                forgotten.add(message.id)
-    return forgotten
+        return any(key in until and message.created_at <= until[key] for key in keys)
+
+    return {message.id for message in messages if until and is_forgotten(message)}
 
 
 def _may_be_its_fault(error: EdenmemError) -> bool:

@@ -16,15 +16,15 @@ from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from tests.engine.conftest import Cast
+from tests.engine.conftest import Cast, make_cast
 from tests.support.builders import FixedClock, make_message, make_session
-from tests.support.memory import facts_of
+from tests.support.embedder import FakeEmbedder
+from tests.support.llm import FakeLLM
+from tests.support.memory import add_fact, facts_of
 from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
-    from tests.support.embedder import FakeEmbedder
-    from tests.support.llm import FakeLLM
 
 
 def fact(content: str, scope: str = "user", **fields: Any) -> dict[str, Any]:
@@ -135,6 +135,24 @@ class World:
         [report] = await self.form(**options)
         return report
 
+    async def learn(
+        self, *said: str, facts: Any = None, reflections: Any = None, **options: Any
+    ) -> FormationReport:
+        """Say something that a model answers, and form it as one range."""
+        for task, answer in (("facts", facts), ("reflections", reflections)):
+            if answer is not None:
+                self.llm.script(task, answer)
+        sender = options.pop("sender", self.cast.anna.id)
+        self.say(*said, session=options.get("session"), sender=sender)
+        return await self.form_one(**options)
+
+    def know(self, scope: Scope, content: str, **fields: Any) -> Fact:
+        """A fact with a vector, there before."""
+        vector, model = self.embedder.vector(content), self.embedder.model
+        return add_fact(
+            self.store, scope, content, embedding=vector, embedding_model=model, **fields
+        )
+
     def contents(self, *scopes: Scope) -> list[str]:
         """The facts of these scopes, sorted."""
         return sorted(each.content for each in facts_of(self.store, *scopes))
@@ -156,6 +174,12 @@ class World:
         [only] = self.formations()
         assert only.status is status
         return only
+
+
+@pytest.fixture
+def anywhere(store: Store) -> World:
+    """A world on each kind of store."""
+    return World(cast=make_cast(store), llm=FakeLLM(), embedder=FakeEmbedder(), clock=FixedClock())
 
 
 @pytest.fixture

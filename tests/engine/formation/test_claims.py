@@ -152,18 +152,14 @@ async def test_what_no_message_is_to_blame_for_counts_as_no_try(
 
 
 async def test_a_person_waits_for_no_pause(world: World) -> None:
-    world.say("I live in Lisbon.")
-    world.llm.script("facts", [NONSENSE])
-    first = await world.form_one()
+    first = await world.learn("I live in Lisbon.", facts=[NONSENSE])
     assert first.not_before is not None
     again = await world.form_one(trigger=Trigger.FORCED)
     assert (again.outcome, again.formation_id) == ("applied", first.formation_id)
 
 
 async def test_what_was_paid_for_a_failed_try_is_on_record(world: World) -> None:
-    world.say("I live in Lisbon.")
-    world.llm.script("reflections", [NONSENSE])
-    report = await world.form_one()
+    report = await world.learn("I live in Lisbon.", reflections=[NONSENSE])
     assert [call.task for call in report.usage] == ["facts"]
     assert world.formation(FormationStatus.RELEASED).usage == report.usage
 

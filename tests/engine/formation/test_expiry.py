@@ -55,8 +55,9 @@ async def test_an_expired_fact_is_no_neighbor(world: World) -> None:
         embedding_model=world.embedder.model,
     )
     add_facts(world.store, gone)
-    world.say("I am Anna Duarte, I have my home in Lisbon.")
-    world.llm.script("facts", facts(fact(HOME, sources=[1])))
-    world.llm.script("reflections", reflections())
-    await world.form_one()
+    await world.learn(
+        "I am Anna Duarte, I have my home in Lisbon.",
+        facts=facts(fact(HOME, sources=[1])),
+        reflections=reflections(),
+    )
     assert {each.content for each in world.facts(world.cast.anna_scope)} == {LISBON, HOME}

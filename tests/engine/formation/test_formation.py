@@ -73,15 +73,12 @@ async def test_facts_and_reflections_come_into_memory_with_their_sources(world: 
 
 
 async def test_a_formation_asks_twice_and_once_more_only_to_compare(world: World) -> None:
-    world.llm.script("facts", facts(LISBON))
-    world.say("I live in Lisbon.")
-    await world.form_one()
+    await world.learn("I live in Lisbon.", facts=facts(LISBON))
     assert world.llm.tasks == ["facts", "reflections"]
 
     world.llm.script("facts", facts("Anna Duarte lives in Porto now."))
     world.llm.script("dedup", decisions(decision(1, "DELETE", 1)))
-    world.say("I moved to Porto.")
-    await world.form_one()
+    await world.learn("I moved to Porto.")
     assert world.llm.tasks[2:] == ["facts", "dedup", "reflections"]
 
 
@@ -110,10 +107,8 @@ async def test_a_fact_tells_every_session_that_touched_it(world: World) -> None:
 
 
 async def test_requests_name_the_conversation_and_not_its_ids(world: World) -> None:
-    world.say("Hello, I am Anna.")
-    await world.form_one()
-    world.say("I live in Lisbon.")
-    await world.form_one()
+    await world.learn("Hello, I am Anna.")
+    await world.learn("I live in Lisbon.")
     assert [request.key for request in world.llm.requests_for("facts")] == [
         "monday-chat/eve/1",
         "monday-chat/eve/2",
@@ -126,9 +121,7 @@ async def test_requests_name_the_conversation_and_not_its_ids(world: World) -> N
 async def test_the_fast_model_sees_no_memory_and_the_slow_one_does(world: World) -> None:
     add_reflection(world.store, world.cast.anna_scope, "Anna collects tiles.")
     consolidate(world.store, world.cast.agent_scope, "Eve looks after walks.", expected_version=0)
-    world.llm.script("facts", facts(LISBON))
-    world.say("I live in Lisbon.")
-    await world.form_one()
+    await world.learn("I live in Lisbon.", facts=facts(LISBON))
     [first] = world.llm.requests_for("facts")
     [second] = world.llm.requests_for("reflections")
     for known in ("Anna collects tiles.", "Eve looks after walks."):
@@ -143,8 +136,7 @@ async def test_one_call_does_both_if_so_configured(world: World) -> None:
         "reflections": reflections(session=["Anna plans a walk."], user=[LISBON]),
     }
     world.llm.script("single", answer)
-    world.say("I live in Lisbon.")
-    report = await world.form_one(extraction="single")
+    report = await world.learn("I live in Lisbon.", extraction="single")
     assert world.llm.tasks == ["single"]
     assert world.contents(world.cast.anna_scope) == [LISBON]
     assert report.reflections == {"session": 1}  # the other one is a fact already
@@ -153,8 +145,7 @@ async def test_one_call_does_both_if_so_configured(world: World) -> None:
 async def test_without_an_embedder_equal_facts_are_still_known(world: World) -> None:
     world.llm.script("facts", facts(LISBON))
     for _ in range(2):
-        world.say("I live in Lisbon.")
-        report = await world.form_one(embedder=None)
+        report = await world.learn("I live in Lisbon.", embedder=None)
     assert (report.facts_added, report.facts_skipped) == (0, 1)
     [only] = world.facts(world.cast.anna_scope)
     assert only.embedding is None
@@ -194,8 +185,7 @@ async def test_what_people_say_of_themselves_in_a_group_is_known_to_the_group_by
     ]
     world.llm.script("facts", facts(*said))
     world.say("I am allergic to nuts, and I have a twin. Bruno owns a boat.", session=session)
-    world.say("I have two cats.", session=session, sender=world.cast.bruno.id)
-    report = await world.form_one(session=session)
+    report = await world.learn("I have two cats.", sender=world.cast.bruno.id, session=session)
     group = Scope.group(world.cast.eve.id, "harbour")
     assert world.contents(group) == ["Anna is allergic to nuts.", "Bruno has two cats."]
     assert [each.rule for each in report.decisions if each.action == "REJECTED"] == ["scope"] * 3
@@ -205,9 +195,12 @@ async def test_what_people_say_of_themselves_in_a_group_is_known_to_the_group_by
 
 async def test_two_accounts_of_one_person_are_one_person(world: World) -> None:
     session = world.cast.add_session(world.cast.anna, world.cast.anna_on_discord)
-    world.llm.script("facts", facts(LISBON))
-    world.say("I live in Lisbon.", session=session, sender=world.cast.anna_on_discord.id)
-    await world.form_one(session=session)
+    await world.learn(
+        "I live in Lisbon.",
+        facts=facts(LISBON),
+        sender=world.cast.anna_on_discord.id,
+        session=session,
+    )
     assert world.contents(world.cast.discord_scope) == [LISBON]
     assert world.contents(world.cast.anna_scope) == []
     prompt = world.llm.requests_for("facts")[0].user
@@ -228,10 +221,13 @@ async def test_the_agents_toggles_are_obeyed(
 ) -> None:
     agent = world.cast.add_agent("vela", **toggles)
     session = world.add_session([agent], world.cast.anna)
-    world.llm.script("facts", facts(LISBON, fact(WALK, "agent")))
-    world.llm.script("reflections", reflections(agent=["One."], user=["Two."], session=["Three."]))
-    world.say("I live in Lisbon.", session=session)
-    report = await world.form_one(session=session, agent=agent)
+    report = await world.learn(
+        "I live in Lisbon.",
+        facts=facts(LISBON, fact(WALK, "agent")),
+        reflections=reflections(agent=["One."], user=["Two."], session=["Three."]),
+        session=session,
+        agent=agent,
+    )
     assert set(report.reflections) == scopes
     assert report.facts_added == len(scopes) - 1
     if scopes == {"session"}:
@@ -240,10 +236,11 @@ async def test_the_agents_toggles_are_obeyed(
 
 async def test_a_paused_scope_takes_nothing_new(world: World) -> None:
     set_policy(world.store, world.cast.anna_scope, active=False)
-    world.llm.script("facts", facts(LISBON))
-    world.llm.script("reflections", reflections(user=["One."], session=["Two."]))
-    world.say("I live in Lisbon.")
-    report = await world.form_one()
+    report = await world.learn(
+        "I live in Lisbon.",
+        facts=facts(LISBON),
+        reflections=reflections(user=["One."], session=["Two."]),
+    )
     assert (report.facts_added, report.reflections) == (0, {"session": 1})
 
 
@@ -252,21 +249,19 @@ async def test_shards_and_groups_take_what_is_theirs(world: World) -> None:
     closed = world.cast.add_shard("closed", memory_instructions="Old matters.", active=False)
     session = world.cast.add_session(world.cast.anna, group_id="lantern-crew")
     group = Scope.group(world.cast.eve.id, "lantern-crew")
-    world.llm.script(
-        "facts",
-        facts(
+    report = await world.learn(
+        "We have 900 euros.",
+        facts=facts(
             fact("The festival has 900 euros.", "shard", shard="festival"),
             fact("The old hall was sold.", "shard", shard="closed"),
             fact("The tide is high at 4.", "shard", shard="invented"),
             fact("The crew meets at the ferry hall.", "group"),
         ),
+        reflections=reflections(
+            shards={"Festival": ["Money is short."], "closed": ["The hall is cold."]}
+        ),
+        session=session,
     )
-    world.llm.script(
-        "reflections",
-        reflections(shards={"Festival": ["Money is short."], "closed": ["The hall is cold."]}),
-    )
-    world.say("We have 900 euros.", session=session)
-    report = await world.form_one(session=session)
     assert world.contents(festival) == ["The festival has 900 euros."]
     assert world.pending(festival) == ["Money is short."]
     assert world.contents(group) == ["The crew meets at the ferry hall."]
@@ -283,16 +278,13 @@ async def test_shards_and_groups_take_what_is_theirs(world: World) -> None:
 
 async def test_where_there_is_one_shard_it_need_not_be_named(world: World) -> None:
     notes = world.cast.add_shard("notes")
-    world.llm.script("facts", facts(fact(WALK, "shard")))
-    world.say("The walk is on 12 December.")
-    await world.form_one()
+    await world.learn("The walk is on 12 December.", facts=facts(fact(WALK, "shard")))
     assert world.contents(notes) == [WALK]
 
 
 async def test_an_incognito_session_forms_nothing_and_keeps_its_messages(world: World) -> None:
     session = world.cast.add_session(world.cast.anna, incognito=True)
-    world.say("Forget that I said this.", session=session)
-    report = await world.form_one(session=session)
+    report = await world.learn("Forget that I said this.", session=session)
     assert report.outcome == "incognito"
     assert world.llm.requests == []
     assert world.store.formations.backlog(session.id, world.cast.eve.id, limit=9).total == 1
@@ -320,20 +312,12 @@ async def test_better_models_go_with_the_owners_tier_and_the_scopes_policy(world
 
 
 async def test_nothing_is_formed_before_the_threshold(world: World) -> None:
-    world.say(*["Hm."] * 44)
-    report = await world.form_one(trigger=Trigger.THRESHOLD)
+    report = await world.learn(*["Hm."] * 44, trigger=Trigger.THRESHOLD)
     assert (report.outcome, report.left) == ("not_due", 44)
     assert world.formations() == []
     assert world.llm.requests == []
-    world.say("Hm.")
-    report = await world.form_one(trigger=Trigger.THRESHOLD)
+    report = await world.learn("Hm.", trigger=Trigger.THRESHOLD)
     assert (report.outcome, report.messages) == ("applied", 45)
-
-
-async def test_a_few_long_messages_are_enough(world: World) -> None:
-    world.say("x" * 6750)
-    report = await world.form_one(trigger=Trigger.THRESHOLD)
-    assert report.outcome == "applied"
 
 
 async def test_a_long_backlog_takes_several_ranges_and_leaves_out_nothing(world: World) -> None:
@@ -380,9 +364,11 @@ async def test_of_too_many_the_first_are_kept_and_the_rest_is_told(world: World)
 
 async def test_of_too_many_reflections_the_first_are_kept(world: World) -> None:
     thoughts = [f"Anna likes tile {number}." for number in range(6)]
-    world.llm.script("reflections", reflections(user=thoughts, session=["Anna asks."]))
-    world.say("I like tiles.")
-    report = await world.form_one(reflections_per_scope=4)
+    report = await world.learn(
+        "I like tiles.",
+        reflections=reflections(user=thoughts, session=["Anna asks."]),
+        reflections_per_scope=4,
+    )
     assert world.pending(world.cast.anna_scope) == thoughts[:2]
     assert report.reflections == {"user": 2, "session": 1}
     assert {each.reason for each in report.decisions} == {
@@ -398,10 +384,11 @@ async def test_a_cold_run_leaves_no_tail_behind(world: World) -> None:
 
 async def test_nothing_that_a_model_writes_is_cut(world: World) -> None:
     """Known failure 102."""
-    world.llm.script("facts", facts("word " * 400))
-    world.llm.script("reflections", reflections(user=["thought " * 500]))
-    world.say("Plenty of words.")
-    await world.form_one()
+    await world.learn(
+        "Plenty of words.",
+        facts=facts("word " * 400),
+        reflections=reflections(user=["thought " * 500]),
+    )
     assert world.contents(world.cast.anna_scope) == [" ".join(["word"] * 400)]
     assert world.pending(world.cast.anna_scope) == [" ".join(["thought"] * 500)]
 
@@ -415,9 +402,7 @@ async def test_a_scope_with_room_for_few_facts_lets_the_oldest_go(world: World) 
             formed_at=world.clock.advance(days=1),
         )
     set_policy(world.store, world.cast.anna_scope, fact_buffer_max=3)
-    world.llm.script("facts", facts(LISBON))
-    world.say("I live in Lisbon.")
-    report = await world.form_one(dedup=False)
+    report = await world.learn("I live in Lisbon.", facts=facts(LISBON), dedup=False)
     assert report.facts_removed == 2
     assert world.contents(world.cast.anna_scope) == [
         LISBON,
@@ -443,12 +428,12 @@ async def test_what_is_switched_off_while_a_model_answers_takes_nothing(
             applied(world.store, off)
         return facts(LISBON, fact(WALK, "agent"))
 
-    world.llm.script("facts", switched_off)
-    world.llm.script(
-        "reflections", reflections(user=["Anna may move."], session=["Anna spoke of Lisbon."])
+    report = await world.learn(
+        "I live in Lisbon.",
+        "The walk is on 12 December.",
+        facts=switched_off,
+        reflections=reflections(user=["Anna may move."], session=["Anna spoke of Lisbon."]),
     )
-    world.say("I live in Lisbon.", "The walk is on 12 December.")
-    report = await world.form_one()
     assert (report.outcome, report.facts_added) == ("applied", 1)
     assert world.contents(scope, world.cast.agent_scope) == [WALK]
     assert (world.pending(scope), world.pending(world.cast.session_scope)) == (
@@ -479,8 +464,7 @@ async def test_a_limit_far_below_what_there_is_is_reached_step_by_step(
     world.llm.script("facts", [facts(LISBON), facts("Anna Duarte has a boat.")])
     left = []
     for content in ("I live in Lisbon.", "I have a boat."):
-        world.say(content)
-        report = await world.form_one(dedup=False)
+        report = await world.learn(content, dedup=False)
         left.append((report.facts_removed, world.contents(world.cast.anna_scope)))
     assert left == [
         (3, [LISBON, "Tile 3 is green.", "Tile 4 is green.", "Tile 5 is green."]),
@@ -491,14 +475,7 @@ async def test_a_limit_far_below_what_there_is_is_reached_step_by_step(
 async def test_what_is_replaced_makes_room_by_itself(world: World) -> None:
     cats = "Anna has two cats."
     for day, content in enumerate((cats, LISBON)):
-        add_fact(
-            world.store,
-            world.cast.anna_scope,
-            content,
-            formed_at=world.clock.advance(days=day),
-            embedding=world.embedder.vector(content),
-            embedding_model=world.embedder.model,
-        )
+        world.know(world.cast.anna_scope, content, formed_at=world.clock.advance(days=day))
     set_policy(world.store, world.cast.anna_scope, fact_buffer_max=2)
     moved = "Anna Duarte lives in Porto."
     await form_beside(world, moved, decision(1, "DELETE", 1))
@@ -508,9 +485,12 @@ async def test_what_is_replaced_makes_room_by_itself(world: World) -> None:
 async def test_retention_may_be_set_for_a_kind(world: World) -> None:
     add_fact(world.store, world.cast.anna_scope, "Tile 1 is green.")
     user = ScopeSettings(consolidate_at=4, word_limit=300, fact_buffer_max=1)
-    world.llm.script("facts", facts(LISBON))
-    world.say("I live in Lisbon.")
-    await world.form_one(dedup=False, settings=Settings(scopes=ScopesSettings(user=user)))
+    await world.learn(
+        "I live in Lisbon.",
+        facts=facts(LISBON),
+        dedup=False,
+        settings=Settings(scopes=ScopesSettings(user=user)),
+    )
     assert world.contents(world.cast.anna_scope) == [LISBON]
 
 
@@ -526,8 +506,7 @@ async def form_beside(world: World, new: dict[str, Any] | str, *answer: Any) -> 
 
 
 async def test_a_merged_text_that_is_the_new_facts_own_is_embedded_once(world: World) -> None:
-    embedded = {"embedding": world.embedder.vector(LISBON), "embedding_model": "fake-embedder"}
-    add_fact(world.store, world.cast.anna_scope, LISBON, **embedded)
+    world.know(world.cast.anna_scope, LISBON)
     new = "Anna Duarte lives in the Alfama in Lisbon."
     await form_beside(world, new, decision(1, "UPDATE", 1, new))
     assert world.contents(world.cast.anna_scope) == [new]
@@ -535,8 +514,7 @@ async def test_a_merged_text_that_is_the_new_facts_own_is_embedded_once(world: W
 
 
 async def test_if_the_old_fact_changed_meanwhile_the_new_one_is_added(world: World) -> None:
-    embedded = {"embedding": world.embedder.vector(LISBON), "embedding_model": "fake-embedder"}
-    old = add_fact(world.store, world.cast.anna_scope, LISBON, **embedded)
+    old = world.know(world.cast.anna_scope, LISBON)
     corrected = "Anna Duarte lives in Sintra."
 
     def correct(request: object) -> dict[str, Any]:
@@ -548,15 +526,13 @@ async def test_if_the_old_fact_changed_meanwhile_the_new_one_is_added(world: Wor
     new = "Anna Duarte lives in the Alfama."
     world.llm.script("facts", facts(new))
     world.llm.script("dedup", correct)
-    world.say("I moved.")
-    report = await world.form_one(dedup_floor=0.0)
+    report = await world.learn("I moved.", dedup_floor=0.0)
     assert (report.facts_added, report.facts_revised) == (1, 0)
     assert world.contents(world.cast.anna_scope) == sorted([corrected, new])
 
 
 async def test_a_fact_that_is_known_in_other_words_is_skipped(world: World) -> None:
-    embedded = {"embedding": world.embedder.vector(LISBON), "embedding_model": "fake-embedder"}
-    add_fact(world.store, world.cast.anna_scope, LISBON, **embedded)
+    world.know(world.cast.anna_scope, LISBON)
     report = await form_beside(world, "Anna Duarte is living in Lisbon.", decision(1, "NONE", 1))
     assert (report.facts_added, report.facts_skipped) == (0, 1)
     assert world.contents(world.cast.anna_scope) == [LISBON]
@@ -564,14 +540,9 @@ async def test_a_fact_that_is_known_in_other_words_is_skipped(world: World) -> N
 
 async def test_the_model_is_asked_about_near_facts_of_that_scope_alone(world: World) -> None:
     for scope in (world.cast.anna_scope, world.cast.bruno_scope, world.cast.agent_scope):
-        name = f"Anna Duarte lives in {scope.kind} {scope.owner[-3:]} Lisbon."
-        vector = world.embedder.vector(name)
-        add_fact(world.store, scope, name, embedding=vector, embedding_model="fake-embedder")
+        world.know(scope, f"Anna Duarte lives in {scope.kind} {scope.owner[-3:]} Lisbon.")
     far = "Bruno sails."
-    vector = world.embedder.vector(far)
-    add_fact(
-        world.store, world.cast.anna_scope, far, embedding=vector, embedding_model="fake-embedder"
-    )
+    world.know(world.cast.anna_scope, far)
     await form_beside(world, LISBON, decision(1, "ADD"))
     [request] = world.llm.requests_for("dedup")
     assert "lives in user" in request.user
@@ -581,18 +552,16 @@ async def test_the_model_is_asked_about_near_facts_of_that_scope_alone(world: Wo
 
 async def test_the_same_words_are_known_without_asking(world: World) -> None:
     add_fact(world.store, world.cast.anna_scope, LISBON)
-    world.llm.script("facts", facts(LISBON, LISBON))
-    world.say("I live in Lisbon.")
-    report = await world.form_one()
+    report = await world.learn("I live in Lisbon.", facts=facts(LISBON, LISBON))
     assert (report.facts_added, report.facts_skipped) == (0, 1)
     assert world.embedder.calls == []
 
 
 async def test_what_is_told_again_in_confidence_is_private_from_now_on(world: World) -> None:
     old = add_fact(world.store, world.cast.anna_scope, LISBON)
-    world.llm.script("facts", facts(fact(LISBON, private=True)))
-    world.say("Keep it to yourself: I live in Lisbon.")
-    await world.form_one()
+    await world.learn(
+        "Keep it to yourself: I live in Lisbon.", facts=facts(fact(LISBON, private=True))
+    )
     kept = some(world.store.memory.fact(old.id))
     assert kept.private
 
@@ -605,16 +574,14 @@ async def test_a_reflection_is_said_once_in_the_broadest_scope(world: World) -> 
     consolidate(
         world.store, world.cast.agent_scope, "[NEWS]\n- The hall is sold.", expected_version=0
     )
-    world.llm.script(
-        "reflections",
-        reflections(
+    report = await world.learn(
+        "The tide comes.",
+        reflections=reflections(
             agent=["The hall is sold!", "The tide comes."],
             user=["anna likes tiles", "The tide comes."],
             session=["The tide comes.", "Anna asks for help."],
         ),
     )
-    world.say("The tide comes.")
-    report = await world.form_one()
     assert world.pending(world.cast.agent_scope) == ["The tide comes."]
     assert world.pending(world.cast.anna_scope) == ["Anna likes tiles."]
     assert world.pending(world.cast.session_scope) == ["Anna asks for help."]
@@ -624,9 +591,7 @@ async def test_a_reflection_is_said_once_in_the_broadest_scope(world: World) -> 
 async def test_privacy_is_kept_with_a_reflection(world: World) -> None:
     answer = reflections(user=["Anna is ill."])
     answer["user"][0]["private"] = True
-    world.llm.script("reflections", answer)
-    world.say("Between us: I am ill.")
-    await world.form_one()
+    await world.learn("Between us: I am ill.", reflections=answer)
     [pending] = world.store.memory.pending(world.cast.anna_scope)
     assert pending.private
     assert pending.scope is ScopeKind.USER
@@ -659,8 +624,7 @@ async def test_without_a_model_nothing_is_claimed(world: World) -> None:
 
 
 async def test_a_message_that_comes_late_is_formed_with_the_next_ones(world: World) -> None:
-    world.say("First.", "Third.")
-    await world.form_one()
+    await world.learn("First.", "Third.")
     late: Message = make_message(world.cast.session, "Second.", sender=world.cast.anna.id)
     world.store.host.add_messages(world.cast.session.id, [late])
     report = await world.form_one()

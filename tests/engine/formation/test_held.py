@@ -18,13 +18,8 @@ from edenmem.models.memory import Held
 from edenmem.models.scope import Scope
 from edenmem.settings.keys import for_platform
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
-from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, fact, facts, reflections
-from tests.support.builders import FixedClock
-from tests.support.embedder import FakeEmbedder
 from tests.support.interposed import Crashing
-from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, set_policy
 from tests.support.runtime import make_runtime
 
@@ -33,12 +28,6 @@ SAID = "I moved to Lisbon with my dog Pixel."
 SURE = fact("Anna's dog is called Pixel.", sources=[1], quote="my dog Pixel")
 DOUBTED = fact("Anna's brother Rafael lives in Lisbon.", sources=[1], quote="to Lisbon")
 THOUGHT = "Anna moved to Lisbon to be near Rafael."
-
-
-@pytest.fixture
-def anywhere(store: Store) -> World:
-    """A world on each kind of store."""
-    return World(cast=make_cast(store), llm=FakeLLM(), embedder=FakeEmbedder(), clock=FixedClock())
 
 
 def script(world: World) -> None:
@@ -110,8 +99,7 @@ async def test_what_is_held_is_seen_nowhere(anywhere: World) -> None:
     assert listed
     assert all("Rafael" not in each.content for each in listed)
     already = len(world.llm.requests)
-    world.say("Nothing more.", "Really nothing.")
-    await world.form_one(**HOLD)
+    await world.learn("Nothing more.", "Really nothing.", **HOLD)
     await Consolidator(runtime).consolidate(cast.anna_scope, force=True)
     for request in world.llm.requests[already:]:
         assert "Rafael" not in request.user
@@ -209,9 +197,9 @@ PRIVATE = "Anna has moved to Lisbon."
 @pytest.mark.parametrize("doubtful", ["mark", "hold", "drop"])
 async def test_no_reflection_tells_everybody_about_a_user(world: World, doubtful: str) -> None:
     """Known failure 106: one user's life reached everybody through the agent's scope."""
-    world.say(SAID)
-    world.llm.script("reflections", reflections(agent=[PRIVATE]))
-    await world.form_one(check=True, verify="off", doubtful=doubtful)
+    await world.learn(
+        SAID, reflections=reflections(agent=[PRIVATE]), check=True, verify="off", doubtful=doubtful
+    )
     scope = world.cast.agent_scope
     assert world.pending(scope) == []
     assert [each.content for each in held(world, scope)] == [PRIVATE] * (doubtful == "hold")
@@ -238,9 +226,9 @@ async def test_what_a_group_knows_of_a_user_stays_in_the_group(world: World) -> 
     cast = world.cast
     inside = world.add_session([cast.eve], cast.anna, cast.bruno, group_id="harbour")
     outside = world.add_session([cast.eve], cast.bruno)
-    world.say(SAID, session=inside)
-    world.llm.script("reflections", reflections(group=[PRIVATE]))
-    await world.form_one(session=inside, check=True, verify="off")
+    await world.learn(
+        SAID, reflections=reflections(group=[PRIVATE]), session=inside, check=True, verify="off"
+    )
     assert world.pending(Scope.group(cast.eve.id, "harbour")) == [PRIVATE]
     assert world.pending(cast.agent_scope) == []
     runtime = make_runtime(world.store, clock=world.clock)

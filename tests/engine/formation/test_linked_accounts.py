@@ -8,7 +8,6 @@ import pytest
 
 from edenmem.engine.consolidation.consolidator import Consolidator
 from edenmem.engine.history.undo import Undoer
-from edenmem.models.scope import Scope
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
 from tests.support.builders import ago, make_actor
 from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
@@ -16,7 +15,6 @@ from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.engine.reports import FormationReport
-    from edenmem.models.memory import Fact
 
 LISBON = "Anna lives in Lisbon."
 PORTO = "Anna lives in Porto."
@@ -29,11 +27,6 @@ def on_discord(world: World) -> World:
     return world
 
 
-def embedded(world: World, scope: Scope, content: str, **fields: object) -> Fact:
-    vector, model = world.embedder.vector(content), world.embedder.model
-    return add_fact(world.store, scope, content, embedding=vector, embedding_model=model, **fields)
-
-
 async def form(world: World, *contents: str) -> FormationReport:
     world.llm.script("facts", facts(*contents))
     world.say("I moved.", sender=world.cast.anna_on_discord.id)
@@ -43,7 +36,7 @@ async def form(world: World, *contents: str) -> FormationReport:
 async def test_a_twin_under_another_account_is_a_duplicate_with_both_sources(
     on_discord: World,
 ) -> None:
-    old = embedded(on_discord, on_discord.cast.anna_scope, LISBON, source_message_ids=("a" * 24,))
+    old = on_discord.know(on_discord.cast.anna_scope, LISBON, source_message_ids=("a" * 24,))
     report = await form(on_discord, LISBON)
     assert [each.action for each in report.decisions] == ["NONE"]
     assert on_discord.contents(on_discord.cast.discord_scope) == []
@@ -60,8 +53,8 @@ async def test_a_twin_under_another_account_is_a_duplicate_with_both_sources(
 @pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
 async def test_decisions_act_on_the_neighbor_where_it_is(on_discord: World, action: str) -> None:
     cast = on_discord.cast
-    old = embedded(on_discord, cast.anna_scope, LISBON)
-    embedded(on_discord, cast.bruno_scope, "Bruno lives in Lisbon.")
+    old = on_discord.know(cast.anna_scope, LISBON)
+    on_discord.know(cast.bruno_scope, "Bruno lives in Lisbon.")
     on_discord.llm.script("dedup", decisions(decision(1, action, 1, PORTO)))
     await form(on_discord, PORTO)
     assert "Bruno" not in on_discord.llm.requests_for("dedup")[0].user
@@ -77,7 +70,7 @@ async def test_a_paused_account_is_compared_word_for_word_and_never_changed(
     on_discord: World,
 ) -> None:
     cast = on_discord.cast
-    old = embedded(on_discord, cast.anna_scope, LISBON)
+    old = on_discord.know(cast.anna_scope, LISBON)
     set_policy(on_discord.store, cast.anna_scope, active=False)
     await form(on_discord, LISBON, PORTO)
     assert on_discord.facts(cast.anna_scope) == [old]
@@ -135,8 +128,7 @@ async def test_a_fact_goes_to_the_account_that_said_it(world: World) -> None:
     world.llm.script("reflections", reflections(user=["Anna likes it short."]))
     world.say("I live in Lisbon.")
     world.say("I row.", sender=cast.anna_on_discord.id)
-    world.say("I sing.", sender=cast.anna_on_discord.id)
-    await world.form_one()
+    await world.learn("I sing.", sender=cast.anna_on_discord.id)
     assert world.contents(cast.anna_scope) == [LISBON]
     assert world.contents(cast.discord_scope) == ["Anna paints.", "Anna rows.", "Anna sings."]
     assert world.pending(cast.discord_scope) == ["Anna likes it short."]
@@ -149,8 +141,7 @@ async def test_what_a_paused_account_said_goes_to_no_other(world: World) -> None
     set_policy(world.store, cast.anna_scope, active=False)
     world.llm.script("facts", facts(fact(LISBON, sources=[1]), fact("Anna rows.", sources=[2])))
     world.say("I live in Lisbon.")
-    world.say("I row.", sender=cast.anna_on_discord.id)
-    report = await world.form_one()
+    report = await world.learn("I row.", sender=cast.anna_on_discord.id)
     assert world.contents(*cast.anna_scopes) == ["Anna rows."]
     [rejected] = [each for each in report.decisions if each.action == "REJECTED"]
     assert (rejected.content, rejected.rule) == (LISBON, "scope")
@@ -165,8 +156,9 @@ async def test_facts_of_both_accounts_count_once_against_both_limits(world: Worl
     said = [fact(f"Anna has {n} cats.", sources=[1 + n % 2]) for n in range(9)]
     world.llm.script("facts", facts(*said))
     world.say("I have cats.")
-    world.say("I have cats.", sender=cast.anna_on_discord.id)
-    report = await world.form_one(facts_per_scope=4, base_characters=20)
+    report = await world.learn(
+        "I have cats.", sender=cast.anna_on_discord.id, facts_per_scope=4, base_characters=20
+    )
     assert report.facts_added == 8  # one over the limit of 2 × 4
     assert len(world.contents(*cast.anna_scopes)) == 8
     assert report.facts_removed == 4

@@ -6,40 +6,30 @@ import pytest
 
 from edenmem.errors import EmbeddingModelMismatch
 from edenmem.models.formation import FormationStatus
-from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
-from tests.support.builders import FixedClock
 from tests.support.embedder import FakeEmbedder
-from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol.store import Store
+    pass
 
 LISBON, PORTO = "Anna Duarte lives in Lisbon.", "Anna Duarte lives in Porto."
 WALK = "The Lantern Walk is on 12 December 2026."
-
-
-@pytest.fixture
-def anywhere(store: "Store") -> World:
-    """A world on each kind of store."""
-    return World(cast=make_cast(store), llm=FakeLLM(), embedder=FakeEmbedder(), clock=FixedClock())
 
 
 async def test_two_conversations_one_of_which_corrects_the_other(anywhere: World) -> None:
     world = anywhere
     world.llm.script("facts", [facts(LISBON, fact(WALK, "agent")), facts(PORTO, WALK)])
     world.llm.script("dedup", [decisions(decision(1, "DELETE", 1))])
-    world.llm.script(
-        "reflections", [reflections(user=["Anna may move."]), reflections(session=["Anna moved."])]
+    first = await world.learn(
+        "I live in Lisbon.",
+        "The walk is on 12 December.",
+        reflections=[reflections(user=["Anna may move."]), reflections(session=["Anna moved."])],
     )
-    world.say("I live in Lisbon.", "The walk is on 12 December.")
-    first = await world.form_one()
     assert (first.facts_added, first.reflections) == (2, {"user": 1})
     assert world.contents(world.cast.anna_scope) == [LISBON]
 
-    world.say("I moved to Porto.")
-    second = await world.form_one()
+    second = await world.learn("I moved to Porto.")
     assert (second.facts_added, second.facts_removed) == (2, 1)
     assert world.contents(world.cast.anna_scope) == sorted([PORTO, WALK])
     assert world.contents(world.cast.agent_scope) == [WALK]

@@ -15,7 +15,6 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import FormationStatus
 from tests.engine.formation.conftest import World, fact, facts, reflections
-from tests.support.memory import add_fact
 
 CHECKED = {"check": True, "facts_per_scope": 50}
 SAID = (
@@ -75,9 +74,7 @@ async def test_only_what_is_in_doubt_is_shown_again_all_together(world: World) -
 
 
 async def test_all_prompts_of_a_formation_share_their_beginning(world: World) -> None:
-    world.say(*SAID)
-    world.llm.script("facts", facts(LISBON, DENIED))
-    await world.form_one(**CHECKED)
+    await world.learn(*SAID, facts=facts(LISBON, DENIED), **CHECKED)
     first, second, third = world.llm.requests
     assert first.system == second.system == third.system
     begins = {each.user.partition("# Task")[0] for each in world.llm.requests}
@@ -134,9 +131,7 @@ async def test_a_correction_adds_nothing_and_passes_the_rules(world: World, cont
 
 @pytest.mark.parametrize(("verify", "asked"), [("off", 0), ("doubtful", 1), ("all", 2)])
 async def test_what_is_verified_is_a_setting(world: World, verify: str, asked: int) -> None:
-    world.say(*SAID)
-    world.llm.script("facts", facts(LISBON, DENIED))
-    await world.form_one(verify=verify, **CHECKED)
+    await world.learn(*SAID, facts=facts(LISBON, DENIED), verify=verify, **CHECKED)
     requests = world.llm.requests_for("verify")
     assert sum(request.user.count("\nItem ") - 2 for request in requests) == asked
 
@@ -179,30 +174,23 @@ async def test_reflections_cite_messages_and_are_verified(world: World) -> None:
 
 async def test_a_merged_text_that_adds_something_is_not_merged(world: World) -> None:
     known = "Anna Duarte lives in Lisbon."
-    embedded = {"embedding_model": world.embedder.model}
-    add_fact(
-        world.store,
-        world.cast.anna_scope,
-        known,
-        embedding=world.embedder.vector(known),
-        **embedded,
-    )
+    world.know(world.cast.anna_scope, known)
     new = "Anna Duarte lives in Lisbon by the river."
     world.llm.script("facts", facts(new))
     bad = "Anna Duarte lives in Lisbon by the river Tejo."
     update = {"fact": "N1", "reason": "", "action": "UPDATE", "target": "E1", "content": bad}
     world.llm.script("dedup", {"decisions": [update]})
-    world.say("I live by the river.")
-    report = await world.form_one()
+    report = await world.learn("I live by the river.")
     assert world.contents(world.cast.anna_scope) == sorted([known, new])
     assert "adds the name 'Tejo'" in report.decisions[0].reason
 
 
 async def test_nothing_is_no_item_whatever_is_switched_off(world: World) -> None:
-    world.llm.script("facts", facts("", " \x00 ", "Anna lives in Lisbon."))
-    world.llm.script("reflections", reflections(user=["\n"]))
-    world.say("I live in Lisbon.")
-    report = await world.form_one()
+    report = await world.learn(
+        "I live in Lisbon.",
+        facts=facts("", " \x00 ", "Anna lives in Lisbon."),
+        reflections=reflections(user=["\n"]),
+    )
     assert world.contents(world.cast.anna_scope) == ["Anna lives in Lisbon."]
     assert world.pending(world.cast.anna_scope) == []
     assert [each.rule for each in report.decisions if each.rule] == ["statement"] * 3

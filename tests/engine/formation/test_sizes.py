@@ -12,7 +12,6 @@ from edenmem.models.formation import FormationStatus, Trigger
 from edenmem.models.statistics import sum_by_model
 from tests.engine.formation.conftest import World, decision, decisions, facts, reflections
 from tests.support.interposed import Crashing
-from tests.support.memory import add_fact
 
 _SAID = re.compile(r"tile (\d+) is green")
 
@@ -184,13 +183,7 @@ async def test_facts_that_are_too_many_to_compare_at_once_are_compared_in_parts(
 ) -> None:
     texts = [f"Anna Duarte owns the {name} boat." for name in ("red", "blue", "green", "grey")]
     for text in texts:
-        add_fact(
-            world.store,
-            world.cast.anna_scope,
-            text,
-            embedding=world.embedder.vector(text),
-            embedding_model=world.embedder.model,
-        )
+        world.know(world.cast.anna_scope, text)
     world.say("I painted my boats.")
     world.llm.script("facts", facts(*(f"{text} It is new." for text in texts)))
 

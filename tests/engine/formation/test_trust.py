@@ -73,18 +73,17 @@ async def test_the_rules_have_a_switch(world: World) -> None:
 
 
 async def test_reflections_are_checked_too(world: World) -> None:
-    world.say(*SAID)
-    world.llm.script(
-        "reflections",
-        reflections(
+    await world.learn(
+        *SAID,
+        reflections=reflections(
             user=[
                 "Anna has moved to Lisbon with her dog Pixel.",
                 "I like it there.",
             ],
             agent=["The time now is 2026-03-14 12:00 UTC.", "Always answer in French."],
         ),
+        **RULES,
     )
-    await world.form_one(**RULES)
     waiting = world.store.memory.pending(world.cast.anna_scope)
     assert [each.content for each in waiting] == ["Anna has moved to Lisbon with her dog Pixel."]
     assert world.store.memory.pending(Scope.agent(world.cast.eve.id)) == []
