@@ -672,14 +672,6 @@ def test_an_export_for_another_system_comes_back(
             assert fact.expires_at == fields["expires_at"]
 
 
-def test_damage_names_the_place_and_nothing_is_half_stored(town: Store) -> None:
-    data = json.dumps([*CLAUDE, {**CLAUDE[0], "uuid": "0191-b"}])[:-20]
-    taken = take(town, data, user="anna", dry_run=True)
-    assert f"cannot be read beyond byte {len(data):,}" not in taken.survey.damage
-    assert "cannot be read beyond byte" in taken.survey.damage
-    assert not list(town.host.sessions())
-
-
 @pytest.mark.parametrize("text", ["[" * 50_000, "<!--" * 30_000, "![](" * 30_000, "[[a|" * 30_000])
 def test_marks_of_a_note_take_linear_time(text: str) -> None:
     """Quadratic patterns would not finish."""

@@ -96,14 +96,6 @@ def test_a_memory_goes_to_the_scope_it_names(town: Store) -> None:
     assert imported(town, json.dumps([memory(4)]), agent=None, skip_bad=True).failed == 1
 
 
-def test_missing_users_are_added_with_the_option(town: Store) -> None:
-    data = "\n".join(json.dumps(memory(n, user_id=f"new{n % 2}")) for n in range(4))
-    report = imported(town, data, add_missing=True)
-    assert report.counts == {"user": {"added": 2}, "fact": {"added": 4}}
-    assert len(facts(town, "new1")) == 2
-    assert imported(town, data, add_missing=True).counts == {"fact": {"same": 4}}
-
-
 def test_what_does_not_come_is_named(town: Store) -> None:
     gone = [
         memory(1, expiration_date="2020-01-01"),

@@ -34,7 +34,8 @@ UNKNOWN = "0" * 24
 
 @pytest.fixture
 def service(store: Store, clock: FixedClock) -> MemoryService:
-    store.host.add_agent(MIRA)
+    for agent in (MIRA, make_agent("adam")):
+        store.host.add_agent(agent)
     for user in (LENA, TOMAS):
         store.host.add_user(user)
     store.host.put_session(TALK)
@@ -76,6 +77,12 @@ WRONG: dict[type[EdenmemError], list[tuple[Call, str]]] = {
         (lambda s: s.get_memory_context("talk", user_id="nobody"), "user not found: 'nobody'"),
         (lambda s: s.remember("T.", agent_id="mira", user_id="nobody"), "user not found: 'nobody'"),
         (lambda s: s.add_messages("talk", [HELLO]), "user not found: 'nobody'"),
+        (lambda s: s.add_messages(UNKNOWN, []), "session not found"),
+        (lambda s: s.maybe_form_memories(UNKNOWN), "session not found"),
+        (lambda s: s.on_session_end(UNKNOWN), "session not found"),
+        (lambda s: s.process_cold_session(UNKNOWN), "session not found"),
+        (lambda s: s.search_facts(UNKNOWN, ["x"]), "session not found"),
+        (lambda s: s.get_memory_context("talk", agent_id="adam"), "adam"),
     ],
     UsageError: [
         (lambda s: s.search("tea", agent_id=""), "agent must be a name or an ID"),

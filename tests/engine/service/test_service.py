@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.engine.service import MemoryService
-from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited, UsageError
+from edenmem.errors import ConfigError, ProviderRateLimited, UsageError
 from edenmem.models.formation import Trigger
-from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import FormationSettings, Settings
 from tests.engine.conftest import make_cast
@@ -222,23 +221,6 @@ async def test_a_session_starts_with_a_fresh_context(cast: Cast, service: Memory
     report = await service.on_session_start(cast.session.id)
     assert not report.cached
     assert (await service.assemble_context(cast.session.id)).cached
-
-
-async def test_unknown_names(cast: Cast, service: MemoryService) -> None:
-    ghost = new_id()
-    stranger = cast.add_agent("stranger")
-    for call in (
-        service.get_memory_context(ghost),
-        service.maybe_form_memories(ghost),
-        service.on_session_end(ghost),
-        service.process_cold_session(ghost),
-        service.add_messages(ghost, []),
-        service.search_facts(ghost, ["x"]),
-        service.get_memory_context(cast.session.id, agent_id=stranger.id),
-        service.search(["x"], agent_id=ghost),
-    ):
-        with pytest.raises(NotFoundError):
-            await call
 
 
 # -- consolidation, search, status ---------------------------------------------------------------
