@@ -8,7 +8,7 @@ records are overwritten only with ``replace``, as changes too.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +19,7 @@ import msgspec
 
 from edenmem.engine.edits import checks as edit_checks
 from edenmem.engine.exchange.files import Lines
-from edenmem.engine.exchange.records import MAX_PROBLEMS, FileCheck, Good, Parser, Problem
+from edenmem.engine.exchange.records import MAX_PROBLEMS, FileCheck, ParsedLine, Parser, Problem
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.seals.sealer import Sealer
@@ -43,7 +43,6 @@ from edenmem.models.backup import (
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
-    AuditEntry,
     Change,
     ChangeResult,
     ChangeSet,
@@ -82,31 +81,30 @@ def _find_blocks(store: Store, header: dict[str, Any]) -> dict[str, datetime | N
     }
 
 
-def _keys(record: Record) -> Iterator[str]:
+#: What an erasure of a record itself blocks, by its type.
+_ERASED: dict[type, str] = {
+    Fact: "fact",
+    Reflection: "reflection",
+    Held: "held",
+    Message: "removed",
+    StoredSession: "session",
+}
+
+
+def _keys(record: Record) -> list[str]:
+    """Return the keys of the erasures that concern a record."""
     scope = getattr(record, "scope", None)
     home = scope if isinstance(scope, Scope) else getattr(record, "home", None)
-    if home is not None:
-        yield block("scope", home.key)
-    session_id = getattr(record, "session_id", None)
-    if isinstance(record, StoredSession):
-        session_id = record.id
-    if session_id:
-        yield block("session", session_id)
-    for parent in getattr(record, "propagated_from", ()):
-        yield block("reflection", parent)
-    if isinstance(record, Fact):
-        yield block("fact", record.id)
-    elif isinstance(record, Reflection):
-        yield block("reflection", record.id)
-    elif isinstance(record, Held):
-        yield block("held", record.id)
-    elif isinstance(record, StoredVersion | AuditEntry):
-        yield block(record.target_type, record.target_id)
-    elif isinstance(record, Message):
-        yield block("removed", record.id)
     account = record.id if isinstance(record, StoredUser) else getattr(record, "sender", None)
-    if account:
-        yield block("called", account.casefold())
+    concerned = [
+        ("scope", home and home.key),
+        ("session", getattr(record, "session_id", None)),
+        ("called", account and account.casefold()),
+        (_ERASED.get(type(record)), record.id),
+        (getattr(record, "target_type", None), getattr(record, "target_id", None)),
+        *(("reflection", parent) for parent in getattr(record, "propagated_from", ())),
+    ]
+    return [block(kind, id) for kind, id in concerned if kind and id]
 
 
 class _UserLine(msgspec.Struct):
@@ -267,7 +265,7 @@ class RestoreReport(msgspec.Struct, kw_only=True):
         counts = self.counts.setdefault(kind.value, {})
         counts[word] = counts.get(word, 0) + number
 
-    def note(self, line: Good, record: Record, answer: LoadResult, word: str) -> None:
+    def note(self, line: ParsedLine, record: Record, answer: LoadResult, word: str) -> None:
         """Note the result of one record."""
         self.add(line.kind, word)
         if answer.status is LoadStatus.DIFFERS:
@@ -391,7 +389,7 @@ class _Import:
         self._lengths: dict[str, int] = {}
         self._blocks = _find_blocks(runtime.store, file.header)
 
-    def take(self, kind: RecordKind, lines: Sequence[Good]) -> None:
+    def take(self, kind: RecordKind, lines: Sequence[ParsedLine]) -> None:
         """Store records of one kind."""
         news = not self._file.whole and isinstance(lines[0].record, _NEWS)
         if not self._file.whole and kind in _PAST:

@@ -418,7 +418,7 @@ class Problem(NamedTuple):
     reason: str
 
 
-class Good(NamedTuple):
+class ParsedLine(NamedTuple):
     """A record of a file with its line number and stated origin."""
 
     number: int
@@ -453,7 +453,7 @@ class FileCheck:
         self.damage: InputError | None = None
         self.runs: dict[str, MigrationRun] = {}
 
-    def records(self, parser: Parser) -> Iterator[Good]:
+    def records(self, parser: Parser) -> Iterator[ParsedLine]:
         """Yield the valid records, and note the other lines."""
         for number, kind, data in self._read():
             try:
@@ -462,7 +462,7 @@ class FileCheck:
             except InputError as error:
                 self._note(number, error.message)
             else:
-                yield Good(number, kind, record, origin)
+                yield ParsedLine(number, kind, record, origin)
 
     def seals(self) -> Iterator[Seal]:
         """Yield the seals of a backup of everything, up to the first unreadable one."""
