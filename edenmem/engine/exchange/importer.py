@@ -82,13 +82,13 @@ def _find_blocks(store: Store, header: dict[str, Any]) -> dict[str, datetime | N
 
 
 #: What an erasure of a record itself blocks, by its type.
-_ERASED: dict[type, str] = {
-    Fact: "fact",
-    Reflection: "reflection",
-    Held: "held",
-    Message: "removed",
-    StoredSession: "session",
-}
+_ERASED = (
+    (Fact, "fact"),
+    (Reflection, "reflection"),
+    (Held, "held"),
+    (Message, "removed"),
+    (StoredSession, "session"),
+)
 
 
 def _keys(record: Record) -> list[str]:
@@ -100,7 +100,7 @@ def _keys(record: Record) -> list[str]:
         ("scope", home and home.key),
         ("session", getattr(record, "session_id", None)),
         ("called", account and account.casefold()),
-        (_ERASED.get(type(record)), record.id),
+        (next((name for type_, name in _ERASED if isinstance(record, type_)), ""), record.id),
         (getattr(record, "target_type", None), getattr(record, "target_id", None)),
         *(("reflection", parent) for parent in getattr(record, "propagated_from", ())),
     ]
