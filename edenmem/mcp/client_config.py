@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from enum import StrEnum
+from typing import Any, NamedTuple
 
-Client = Literal["claude", "cursor", "vscode"]
-CLIENTS: tuple[Client, ...] = get_args(Client)
+
+class Client(StrEnum):
+    """A program that starts MCP servers, or calls them."""
+
+    CLAUDE = "claude"
+    CURSOR = "cursor"
+    VSCODE = "vscode"
+
 
 #: The name of the server in a client.
 NAME = "edenmem"
@@ -21,9 +28,9 @@ class _Form(NamedTuple):
 
 
 _FORMS: Mapping[Client, _Form] = {
-    "claude": _Form("mcpServers", http="http"),
-    "cursor": _Form("mcpServers"),
-    "vscode": _Form("servers", stdio="stdio", http="http"),
+    Client.CLAUDE: _Form("mcpServers", http="http"),
+    Client.CURSOR: _Form("mcpServers"),
+    Client.VSCODE: _Form("servers", stdio="stdio", http="http"),
 }
 
 

@@ -33,13 +33,13 @@ from edenmem.errors import ConfigError
 from edenmem.settings import keys
 from edenmem.settings.paths import (
     FILE_NAME,
-    MASK,
     is_private,
+    lock,
     redact_uri,
     sqlite_path,
     user_config_file,
 )
-from edenmem.settings.schema import SECRETS, Settings
+from edenmem.settings.schema import SECRETS, Settings, mask
 
 #: Variables of edenmem that are not settings.
 _OTHER_VARIABLES = frozenset({"EDENMEM_PROFILE", "EDENMEM_CONFIG", "EDENMEM_ACTOR"})
@@ -169,19 +169,23 @@ def load_settings(
     )
 
 
-def effective(loaded: LoadedSettings) -> list[tuple[str, object, str]]:
+class Setting(NamedTuple):
+    """A setting with its effective value, and where that comes from."""
+
+    key: str
+    value: object
+    origin: str
+
+
+def effective(loaded: LoadedSettings) -> list[Setting]:
     """Return each effective setting with its origin, secrets masked, for ``config show``."""
     values = keys.leaves(loaded.settings)
-    return [(key, masked(key, value), loaded.origins[key]) for key, value in values]
+    return [Setting(key, masked(key, value), loaded.origins[key]) for key, value in values]
 
 
 def masked(key: str, value: object) -> object:
     """Return the value of a setting without secrets."""
-    if value is None:
-        return None
-    if key in SECRETS:
-        return MASK if value else ""
-    return redact_uri(str(value)) if key in keys.ADDRESSES else value
+    return None if value is None else mask(key.rpartition(".")[2], value)
 
 
 def _read_files(config: Path | None, environ: Mapping[str, str], cwd: Path) -> list[_File]:
@@ -390,11 +394,9 @@ def _change(
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keep other programs from an edit in the same folder, which would lose one of both."""
-    import fcntl
-
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         yield
     finally:
         os.close(descriptor)

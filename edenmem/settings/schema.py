@@ -64,7 +64,8 @@ RecipeName = Annotated[
 Inherited = frozenset[str]
 
 
-def _mask(name: str, value: object) -> object:
+def mask(name: str, value: object) -> object:
+    """Return the value of a field without secrets."""
     if name.endswith("api_key"):
         return MASK if value else ""
     return (
@@ -80,7 +81,7 @@ class _Section(
     """A table of the configuration file. Its ``repr`` masks secrets."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [(name, _mask(name, getattr(self, name))) for name in self.__struct_fields__]
+        return [(name, mask(name, getattr(self, name))) for name in self.__struct_fields__]
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())

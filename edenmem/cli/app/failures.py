@@ -17,6 +17,7 @@ import typer
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.parameters import suggest
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import wrap_lines
 from edenmem.errors import DiskFull, EdenmemError, ExitCode, is_disk_full
 from edenmem.text import one_line, printable
@@ -51,7 +52,8 @@ def _report(error: BaseException, run: Invocation) -> int:
 def _explain(error: BaseException, run: Invocation) -> ExitCode:
     match error:
         case EdenmemError():
-            print_error(error.message, error.hint and run.repeat_options(error.hint))
+            see = f"see '{run.path} --help'" if isinstance(error, Missing) else None
+            print_error(error.message, (error.hint and run.repeat_options(error.hint)) or see)
             return error.exit_code
         case KeyboardInterrupt() | typer.Abort():
             sys.stderr.write("\n")

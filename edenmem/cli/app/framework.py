@@ -20,7 +20,6 @@ from edenmem.cli.app.invocation import Invocation, LogFormat, command_line
 from edenmem.cli.app.parameters import fill_in, lighten, suggest
 from edenmem.cli.terminal.files import redirect_output
 from edenmem.cli.terminal.output import ColorWhen, OutputFormat
-from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import ConflictError, ExitCode, UsageError
 
 #: Global options that the help of every command shows.
@@ -141,7 +140,7 @@ def _global_options(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write to a file instead of stdout; --force overwrites it.",
+            help="Write to a file, in the format of its ending; --force overwrites it.",
             callback=_keep,
             expose_value=False,
         ),
@@ -277,24 +276,21 @@ class Command(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, with its output in the file of ``-o``."""
-        try:
-            return self._invoke(ctx)
-        except Missing as error:
-            error.hint = error.hint or f"see '{ctx.command_path} --help'"
-            raise
+        """Run the command, with its output in the file of ``-o``.
 
-    def _invoke(self, ctx: Any) -> Any:
-        run = ctx.obj
+        On a read-only store, a command that takes ``--dry-run`` is refused without it, before it
+        calls a model. Others fail in the store.
+        """
+        run, given = ctx.obj, ctx.params
         if not isinstance(run, Invocation):
             return super().invoke(ctx)
-        run.root, run.command = ctx.find_root(), command_line(ctx)
-        run.is_writing = _would_write(ctx.params)
+        run.root, run.command, run.path = ctx.find_root(), command_line(ctx), ctx.command_path
+        run.is_writing = given.get("dry_run") is False and given.get("fix") is not False
         if run.is_writing:
-            run.must_write(ctx.command_path)
+            run.must_write(run.path)
         if run.output in (None, "-"):
             return super().invoke(ctx)
-        if "force" in ctx.params and Path(run.output).is_file():  # another --force
+        if "force" in given and Path(run.output).is_file():  # another --force
             raise ConflictError(f"{run.output} exists", hint="take another name")
         with redirect_output(run.output, force=run.overwrite, in_use=run.files_in_use):
             try:
@@ -302,15 +298,6 @@ class Command(TyperCommand):
             except typer.Exit as end:  # the result is complete, such as a list of failures
                 code = end.exit_code
         raise typer.Exit(code)
-
-
-def _would_write(given: dict[str, Any]) -> bool:
-    """Return whether a command with ``--dry-run`` runs without it.
-
-    Such a command is refused on a read-only store before it calls a model. Others fail in the
-    store.
-    """
-    return given.get("dry_run") is False and given.get("fix") is not False
 
 
 class Group(TyperGroup):

@@ -7,14 +7,13 @@ import re
 import shlex
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
-from edenmem.cli.terminal.output import ColorWhen, Output, OutputFormat
+from edenmem.cli.terminal.output import ColorWhen, Output, OutputFormat, format_of
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.errors import (
     ConfigError,
@@ -42,11 +41,7 @@ T = TypeVar("T")
 _SUGGESTED = re.compile(r"'edenmem (?!help\b)([^']+)(?<!--help)'")
 
 
-class LogFormat(StrEnum):
-    """Format of the log."""
-
-    TEXT = "text"
-    JSON = "json"
+LogFormat = Literal["text", "json"]
 
 
 class Invocation:
@@ -59,7 +54,7 @@ class Invocation:
         self.overrides: dict[str, str] = {}
         self._options: dict[str, str] = {}
         self.read_only = False
-        self.format = OutputFormat.TABLE
+        self.format: OutputFormat | None = None
         self.output: str | None = None
         self.overwrite = False
         self.quiet = False
@@ -67,8 +62,9 @@ class Invocation:
         self.traceback = False
         self.verbosity = 0
         self._has_log = False
-        self.log_format = LogFormat.TEXT
+        self.log_format: LogFormat = "text"
         self.command = "edenmem"
+        self.path = "edenmem"  # the command without its arguments
         self.root: Any = None  # the parser's context of the whole command line
         self.is_writing = False
 
@@ -83,7 +79,7 @@ class Invocation:
                     )
                 self._override(key.strip(), setting)
         elif name == "no_color":
-            self.color = ColorWhen.NEVER
+            self.color = "never"
         elif name == "json":
             self.format = OutputFormat.JSON
         else:
@@ -151,6 +147,35 @@ class Invocation:
 
         return _SUGGESTED.sub(complete, advice)
 
+    def options_elsewhere(self, config: Path | None) -> list[str]:
+        """Return the options for this store and these settings in any folder and shell.
+
+        ``config`` is the configuration file to name.
+
+        Raises:
+            UsageError: An option contains a password, which the command would expose.
+        """
+        from edenmem.engine.factory import store_uri
+
+        words = ["--config", str(config)] if config else []
+        if profile := self.profile or os.environ.get("EDENMEM_PROFILE"):
+            words += ["--profile", profile]
+        for key, value in self.overrides.items():
+            words += ["--set", f"{key}={value}"]
+        if self.read_only:
+            words.append("--read-only")
+        origin = self.loaded.origins["store.uri"]
+        if not any(origin.startswith(str(file)) for file in self.loaded.files):
+            words += ["--uri", store_uri(self.settings)]
+        for word in words:
+            if has_password(word):
+                raise UsageError(
+                    f"a password would be visible to others: {redact_uri(word)}",
+                    hint="put it into a configuration file with mode 0600, and name that file with"
+                    " --config",
+                )
+        return words
+
     def advise_on_default_store(self, error: StoreError) -> None:
         """Add a hint if nothing names a store and the default one does not exist.
 
@@ -175,13 +200,13 @@ class Invocation:
     def out(self) -> Output:
         """Return the output for results and notes."""
         notes = None
-        if self.log_format is LogFormat.JSON:
+        if self.log_format == "json":
             from edenmem.cli.app.logs import note_logger
 
             self._has_log = True
             notes = note_logger()
         return Output(
-            self.format,
+            self.format or format_of(self.output or ""),
             quiet=self.quiet,
             color=self.color,
             notes=notes,
@@ -297,7 +322,7 @@ class Invocation:
         from edenmem.cli.app.logs import start_logging
 
         self._has_log = True
-        start_logging(self.verbosity, is_json=self.log_format is LogFormat.JSON)
+        start_logging(self.verbosity, is_json=self.log_format == "json")
 
         async def main() -> T:
             models = self.service.with_models(llm=llm, reranker=reranker, asking=asking)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import typer
 from msgspec.structs import replace
@@ -80,6 +80,7 @@ Limit = Annotated[
         callback=lambda given: min(given, 2**31 - 2),  # within the integers of every store
     ),
 ]
+OnConflict = Literal["keep", "replace"]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would happen, without changing anything.")
@@ -224,6 +225,30 @@ class Scopes(OptionGroup, frozen=True, kw_only=True):
     account: Account = None
 
 
+def exclusive(given: Mapping[str, object], *, hint: str | None = None) -> None:
+    """Check that at most one of these options is given.
+
+    Raises:
+        UsageError: Several are.
+    """
+    if sum(map(bool, given.values())) > 1:
+        *names, last = given
+        raise UsageError(f"{', '.join(names)} and {last} exclude each other", hint=hint)
+
+
+def needs(
+    given: Mapping[str, object], what: str, is_given: object, hint: str | None = None
+) -> None:
+    """Check that these options are given only with another one.
+
+    Raises:
+        UsageError: One is given without it.
+    """
+    if not is_given and any(each is not None and each is not False for each in given.values()):
+        verb = "need" if len(given) > 1 else "needs"
+        raise UsageError(f"{' and '.join(given)} {verb} {what}", hint=hint)
+
+
 def fetch(limit: int) -> int | None:
     """Return how many rows to read to know whether there are more than ``limit``."""
     return limit + 1 if limit else None
@@ -278,8 +303,9 @@ def period(since: str | None, until: str | None) -> tuple[datetime | None, datet
 _FORMS = (
     "2025-03-01, 2025-03-01T14:30, 2025-03-01T14:30:00+02:00, or 30m, 12h, 7d, 2w, 6mo, 1y (ago)"
 )
-_RELATIVE = re.compile(r"([0-9]{1,6})\s*(m|min|h|d|w|mo|y)(?:\s+ago)?\Z")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d|w|mo|y)?\Z")
 _UNITS = {
+    "s": timedelta(seconds=1),
     "m": timedelta(minutes=1),
     "min": timedelta(minutes=1),
     "h": timedelta(hours=1),
@@ -298,14 +324,8 @@ def parse_when(text: str | None, option: str, *, now: datetime | None = None) ->
     """
     if text is None:
         return None
-    given = text.strip()
-    try:
-        relative = _RELATIVE.match(given.lower())
-        if relative:
-            return as_utc((now or utc_now()) - int(relative[1]) * _UNITS[relative[2]])
-        return as_utc(datetime.fromisoformat(given))
-    except (ValueError, OverflowError):
-        raise UsageError(f"{option}: invalid time: {text!r}", hint=f"use {_FORMS}") from None
+    given = re.sub(r"(?i)\s+ago\Z", "", text.strip())
+    return _parse_moment(given, now or utc_now(), -1, option, text, f"use {_FORMS}")
 
 
 def parse_end(text: str, option: str, now: datetime) -> datetime | None:
@@ -314,17 +334,21 @@ def parse_end(text: str, option: str, now: datetime) -> datetime | None:
     Raises:
         UsageError: The time is invalid.
     """
-    given = text.strip().lower()
-    if given == "never":
+    if text.strip().lower() == "never":
         return None
+    hint = "use 12h, 90d, 2027-03-01, or never"
+    return _parse_moment(text.strip(), now, 1, option, text, hint)
+
+
+def _parse_moment(
+    given: str, now: datetime, sign: int, option: str, text: str, hint: str
+) -> datetime:
+    """Parse a time, or a duration with its unit before (``sign`` -1) or after now."""
     with suppress(ValueError, OverflowError):
-        if _RELATIVE.match(given):
-            return as_utc(now + parse_duration(given, option))
-        return as_utc(datetime.fromisoformat(text.strip()))
-    raise UsageError(f"{option}: invalid time: {text!r}", hint="use 12h, 90d, 2027-03-01, or never")
-
-
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d|w|mo|y)?\Z")
+        if given[-1:].isalpha() and (length := _parse_length(given)):
+            return as_utc(now + sign * length)
+        return as_utc(datetime.fromisoformat(given))
+    raise UsageError(f"{option}: invalid time: {text!r}", hint=hint)
 
 
 def parse_duration(text: str, option: str) -> timedelta:
@@ -333,15 +357,16 @@ def parse_duration(text: str, option: str) -> timedelta:
     Raises:
         UsageError: The duration is invalid or zero.
     """
-    found = _DURATION.match(text.strip().lower())
-    unit = timedelta(seconds=1) if found and found[2] in (None, "s") else None
-    try:
-        length = float(found[1]) * (unit or _UNITS[found[2]]) if found else timedelta(0)
-    except OverflowError:
-        length = timedelta(0)
-    if length <= timedelta(0):
-        raise UsageError(f"{option}: invalid duration: {text!r}", hint="use 90s, 10m, 12h, 7d")
-    return length
+    with suppress(OverflowError):
+        if length := _parse_length(text.strip()):
+            return length
+    raise UsageError(f"{option}: invalid duration: {text!r}", hint="use 90s, 10m, 12h, 7d")
+
+
+def _parse_length(text: str) -> timedelta | None:
+    """Return a duration, or None if the text is no duration."""
+    found = _DURATION.match(text.lower())
+    return float(found[1]) * _UNITS[found[2] or "s"] if found else None
 
 
 # -- agents and scopes ----------------------------------------------------------------------------

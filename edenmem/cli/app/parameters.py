@@ -13,10 +13,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from enum import Enum
+from enum import StrEnum
 from functools import partial, wraps
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
@@ -110,18 +110,15 @@ _LISTS = {
 
 def _process(parameter: Any, ctx: Any, value: Any) -> Any:
     """Convert a value, check that required ones are given, and call the callback."""
-    value = _convert(parameter, value)
+    kind = parameter.type_descriptor.annotation
+    if get_origin(kind) is list:
+        value = tuple(_one(parameter, get_args(kind)[0], item) for item in value or ())
+    elif value is not None:
+        value = _one(parameter, kind, value)
     if parameter.required and parameter.value_is_missing(value):
         name = _name(parameter)
         raise Missing(name, hint=_LISTS.get(name) or f"see '{ctx.command_path} --help'")
     return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
-
-
-def _convert(parameter: Any, value: Any) -> Any:
-    kind = parameter.type_descriptor.annotation
-    if get_origin(kind) is list:
-        return tuple(_one(parameter, get_args(kind)[0], item) for item in value or ())
-    return None if value is None else _one(parameter, kind, value)
 
 
 #: Type of a number → its name in messages.
@@ -129,9 +126,11 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 def _one(parameter: Any, kind: Any, value: Any) -> Any:
-    if isinstance(value, kind):  # a default or a flag
+    if get_origin(kind) is Literal:
+        converted = _choice(parameter, get_args(kind), value)
+    elif isinstance(value, kind):  # a default or a flag
         converted = value
-    elif issubclass(kind, Enum):
+    elif issubclass(kind, StrEnum):
         converted = _choice(parameter, kind, value)
     elif kind in _NUMBERS:
         try:
@@ -148,11 +147,11 @@ def _one(parameter: Any, kind: Any, value: Any) -> Any:
     return converted
 
 
-def _choice(parameter: Any, kind: type[Enum], value: str) -> Enum:
-    for member in kind:
-        if member.value == value.lower():
-            return member
-    known = [str(member.value) for member in kind]
+def _choice(parameter: Any, choices: Iterable[str], value: str) -> str:
+    """Return the choice that is meant; the case does not matter."""
+    known = {str(choice): choice for choice in choices}
+    if found := known.get(value.lower()):
+        return found
     raise _wrong(parameter, value, f"one of {', '.join(known)}", hint=suggest(value.lower(), known))
 
 

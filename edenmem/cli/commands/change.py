@@ -73,10 +73,8 @@ def edit(
                 "--private does not apply to a text", hint="see 'edenmem scope policy --private'"
             )
         assert kind == "fact" or kind == "reflection"
-        report = run.edit(
-            lambda editor: editor.set_private(
-                kind, target.id, private, reason=reason, dry_run=dry_run
-            )
+        report = run.service.editor.set_private(
+            kind, target.id, private, reason=reason, dry_run=dry_run
         )
         print_edits(run, report)
         if new is None and not fields.are_given:
@@ -88,14 +86,12 @@ def edit(
         fact = run.service.memory.find_fact(target.id)
         changed = fields.change(fact.fields)
         if new in (None, fact.content):
-            report = run.edit(
-                lambda editor: editor.edit_fact(
-                    fact.id,
-                    expected_version=fact.version,
-                    fields=changed,
-                    reason=reason,
-                    dry_run=dry_run,
-                )
+            report = run.service.editor.edit_fact(
+                fact.id,
+                expected_version=fact.version,
+                fields=changed,
+                reason=reason,
+                dry_run=dry_run,
             )
             print_edits(run, report)
             return
@@ -190,18 +186,16 @@ def delete(
     run.out.notes(f"{memory.id}  {one_line(memory.content, 60)}" for memory in found)
     kinds = {target.kind for target in targets}
     words = kinds if len(kinds) == 1 else ("memory", "memories")
-    if not dry_run:
-        run.confirm(f"Delete {many(len(found), *words)}?", yes=yes)
+    run.confirm(f"Delete {many(len(found), *words)}?", yes=yes or dry_run)
 
-    def work(editor: Editor) -> list[EditReport]:
-        return [
-            (editor.delete_fact if target.kind == "fact" else editor.delete_reflection)(
-                memory.id, expected_version=memory.version, reason=reason, dry_run=dry_run
-            )
-            for target, memory in zip(targets, found, strict=True)
-        ]
-
-    print_edits(run, *run.edit(work))
+    editor = run.service.editor
+    reports = [
+        (editor.delete_fact if target.kind == "fact" else editor.delete_reflection)(
+            memory.id, expected_version=memory.version, reason=reason, dry_run=dry_run
+        )
+        for target, memory in zip(targets, found, strict=True)
+    ]
+    print_edits(run, *reports)
 
 
 def _read(run: Invocation, target: Target) -> Fact | Reflection:
@@ -351,8 +345,7 @@ def undo(
     edenmem undo 65f3a1b2 --dry-run
     edenmem undo --run 65f3a1b2 --yes
     """
-    if (entry is not None) + (run_id is not None) + last > 1:
-        raise UsageError("ENTRY, --run and --last exclude each other")
+    options.exclusive({"ENTRY": entry, "--run": run_id, "--last": last})
     if last:
         run_id, entry = _latest(run)
     if entry is not None:

@@ -30,8 +30,7 @@ from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.settings.installation import own_command
-from edenmem.settings.paths import FILE_NAME, redact_uri
-from edenmem.settings.schema import SECRETS
+from edenmem.settings.paths import FILE_NAME
 from edenmem.text import ago, many
 
 if TYPE_CHECKING:
@@ -186,8 +185,7 @@ def retry(
     \b
     edenmem cold retry --all
     """
-    if formations and every_one:
-        raise UsageError("FORMATION and --all exclude each other")
+    options.exclusive({"FORMATION": formations, "--all": every_one})
     if not formations and not every_one:
         raise Missing("FORMATION or --all", hint="list formations: edenmem cold status")
     if formations:
@@ -268,20 +266,20 @@ _LEFT_OUT: list[Column[LeftOut]] = [
 ]
 
 
+#: Reason for an early end → exit code.
+_EXIT_CODES = {
+    "interrupted": ExitCode.INTERRUPTED,
+    "provider": ExitCode.UNAVAILABLE,
+    "database": ExitCode.UNAVAILABLE,
+    "configuration": ExitCode.USAGE,
+    "conflict": ExitCode.CONFLICT,
+}
+
+
 def _exit_code(report: ColdReport) -> ExitCode:
     """Return the exit code of a run."""
-    match report.stopped_early:
-        case "interrupted":
-            return ExitCode.INTERRUPTED
-        case "provider" | "database":
-            return ExitCode.UNAVAILABLE
-        case "configuration":
-            return ExitCode.USAGE
-        case "conflict":
-            return ExitCode.CONFLICT
-    if report.failed or report.timed_out:
-        return ExitCode.SOME_FAILED
-    return ExitCode.OK
+    some_failed = ExitCode.SOME_FAILED if report.failed or report.timed_out else ExitCode.OK
+    return _EXIT_CODES.get(report.stopped_early or "", some_failed)
 
 
 def _print_report(run: Invocation, report: ColdReport, *, one_line: bool = False) -> None:
@@ -459,34 +457,16 @@ def _scheduled_command(run: Invocation) -> tuple[list[str], Path | None]:
     """Return a cold run with the store and settings of this command, and its folder, or None.
 
     Raises:
-        UsageError: The command line would contain a secret.
+        UsageError: The command line would contain a password or a line break.
     """
-    words = [*own_command(), "cold", "run", "--quiet"]
-    config = run.config or os.environ.get("EDENMEM_CONFIG")
-    if config:
-        words += ["--config", str(Path(config).expanduser().absolute())]
-    if profile := run.profile or os.environ.get("EDENMEM_PROFILE"):
-        words += ["--profile", profile]
-    if run.loaded.origins["store.uri"] in ("--uri", "--set", "EDENMEM_URI"):
-        _refuse_secret("the store URI", run.settings.store.uri)
-        words += ["--uri", run.settings.store.uri]
-    for key, value in run.overrides.items():
-        _refuse_secret(f"--set {key}", value, is_secret=key in SECRETS)
-        words += ["--set", f"{key}={value}"]
+    named = run.config or os.environ.get("EDENMEM_CONFIG")
+    config = run.loaded.files[0] if named else None
+    words = [*own_command(), "cold", "run", "--quiet", *run.options_elsewhere(config)]
     if any(not word.isprintable() for word in words):
         raise UsageError("a crontab cannot contain line breaks or control characters")
     here = Path.cwd()
-    is_local = not config and any(path == here / FILE_NAME for path in run.loaded.files)
+    is_local = not named and here / FILE_NAME in run.loaded.files
     return words, here if is_local else None
-
-
-def _refuse_secret(what: str, value: str, *, is_secret: bool = False) -> None:
-    if is_secret or redact_uri(value) != value:
-        raise UsageError(
-            f"{what} contains a secret, which the process list would expose",
-            hint="put the secret into a configuration file with mode 0600, and pass it with"
-            " --config",
-        )
 
 
 def _crontab_line(words: Sequence[str], folder: Path | None, minutes: int) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,13 +20,7 @@ if TYPE_CHECKING:
     from edenmem.engine.context.told import ToldContext
 
 
-class Recall(StrEnum):
-    """When to search facts for a message."""
-
-    OFF = "off"
-    HEURISTIC = "heuristic"
-    LLM = "llm"
-    ALWAYS = "always"
+Recall = Literal["off", "heuristic", "llm", "always"]
 
 
 def context(
@@ -81,8 +74,7 @@ def context(
     """
     moment = options.parse_when(as_of, "--as-of")
     wanted = name or ask_text("session", "SESSION")
-    if reply and not as_told:
-        raise UsageError("--reply requires --as-told")
+    options.needs({"--reply": reply}, "--as-told", as_told)
     if as_told:
         if agent or user or message or recall or as_of or refresh:
             raise UsageError("--as-told can be combined with --reply only")
@@ -98,13 +90,13 @@ def context(
             agent_id=options.agent_id_of(run, agent),
             user_id=run.resolver.user(user).id if user else None,
             message=message,
-            recall=recall.value if recall else None,
+            recall=recall,
             force_refresh=refresh,
             as_of=moment,
             keep=False,
             told=False,
         ),
-        llm=recall is not Recall.OFF,
+        llm=recall != "off",
     )
     if agent is None and len(found.agents) > 1:
         known = run.service.scopes.labels(found.agents)

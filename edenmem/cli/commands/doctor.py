@@ -87,42 +87,22 @@ def doctor(
     edenmem doctor --fix --dry-run
     edenmem doctor --atlas --uri "mongodb+srv://user@cluster.example/eden"
     """
-    if dry_run and not fix:
-        raise UsageError("--dry-run needs --fix", hint="without --fix nothing is changed")
+    options.needs({"--dry-run": dry_run}, "--fix", fix, "without --fix nothing is changed")
     if atlas and (check or agent or full or online or fix or listed):
         raise UsageError("--atlas excludes all other checks")
     if listed:
-        checks = list(CATALOG.values())
-        run.out.listing(checks, _CHECKS, data=lambda each: each._asdict())
-    elif atlas:
+        run.out.listing(list(CATALOG.values()), _CHECKS, data=lambda each: each._asdict())
+        return
+    if atlas:
         seconds = options.parse_duration(timeout, "--timeout").total_seconds()
         _try_atlas(run, seconds, yes=yes)
-    else:
-        agent_id = options.agent_id_of(run, agent)
-        full = full or fix or bool(check)
-        _examine(
-            run, check or [], agent_id, full=full, online=online, fix=fix, dry_run=dry_run, yes=yes
-        )
-
-
-def _examine(
-    run: Invocation,
-    names: list[str],
-    agent_id: str | None,
-    *,
-    full: bool,
-    online: bool,
-    fix: bool,
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    """Check the store, and with ``fix`` repair it; exit with 1 or 5 unless it is well."""
+        return
     with (
         show_progress(run.out) as progress,
         run.service.doctor.open(
-            select_checks(names),
-            agent_id=agent_id,
-            full=full,
+            select_checks(check or []),
+            agent_id=options.agent_id_of(run, agent),
+            full=full or fix or bool(check),
             online=online,
             files=run.loaded.files,
             progress=progress.say,
@@ -135,16 +115,16 @@ def _examine(
             _print_plan(run, plan)
             if dry_run or not confirm("Repair this?", yes=yes):
                 if run.out.is_data:
-                    _print_health(run, report, detailed=bool(names), repairs=plan)
+                    _print_health(run, report, detailed=bool(check), repairs=plan)
                 run.out.note("nothing was changed")
             else:
                 done = visit.repair(plan)
                 report = visit.examine_again(report, done)
                 progress.pause()
                 _print_repairs(run, done)
-                _print_health(run, report, detailed=bool(names), repairs=done)
+                _print_health(run, report, detailed=bool(check), repairs=done)
         else:
-            _print_health(run, report, detailed=bool(names))
+            _print_health(run, report, detailed=bool(check))
             if fix and not report.is_well:
                 run.out.note("--fix repairs none of these")
     end_if(not report.reachable, ExitCode.UNAVAILABLE)

@@ -115,19 +115,12 @@ def form(
     edenmem form --due
     edenmem form --idle --dry-run
     """
-    if bool(sessions) + due + idle > 1:
-        raise UsageError("SESSION, --due and --idle exclude each other")
-    if idle and not consolidate:
-        raise UsageError("--idle and --no-consolidate exclude each other")
-    if (again or from_start) and not sessions:
-        raise UsageError(
-            "--again and --from-start need a SESSION",
-            hint="for all idle sessions, use 'edenmem cold run --include-formed'",
-        )
-    if propose and not sessions:
-        raise UsageError(
-            "--propose needs a SESSION", hint="for all sessions: edenmem scope policy --review"
-        )
+    options.exclusive({"SESSION": sessions, "--due": due, "--idle": idle})
+    options.exclusive({"--idle": idle, "--no-consolidate": not consolidate})
+    for_all = "for all idle sessions, use 'edenmem cold run --include-formed'"
+    options.needs({"--again": again, "--from-start": from_start}, "a SESSION", sessions, for_all)
+    for_all = "for all sessions: edenmem scope policy --review"
+    options.needs({"--propose": propose}, "a SESSION", sessions, for_all)
     if not (sessions or due or idle or agent):
         raise Missing("SESSION, --due, --idle or --agent")
     agent_id = options.agent_id_of(run, agent)
@@ -297,11 +290,9 @@ def _print_planned(
 
 def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verbose: bool) -> None:
     """Print counts of held and rejected items; ``verbose`` lists them, and those in doubt."""
-    counts: Counter[str] = Counter()
-    for report in reports:
-        counts.update(report.rejected)
-        if verbose:
-            print_judgments(run, report.decisions)
+    counts = sum((Counter(report.rejected) for report in reports), Counter[str]())
+    for report in reports if verbose else ():
+        print_judgments(run, report.decisions)
     held = sum(report.held for report in reports)
     doubtful = sum(each.is_marked for report in reports for each in report.decisions)
     unconfirmed = many(doubtful, "item")
@@ -322,11 +313,10 @@ def _print_switched_off(
     run: Invocation, reports: Sequence[FormationReport], labels: Mapping[str, str]
 ) -> None:
     """Note messages that count as formed although the agent's memory is off."""
-    messages: dict[tuple[str, str, str], int] = {}
+    messages = Counter[tuple[str, str, str]]()
     for report in reports:
         if report.outcome in ("applied", "dry_run"):
-            key = (report.agent_id, report.session_id, report.outcome)
-            messages[key] = messages.get(key, 0) + report.messages
+            messages[report.agent_id, report.session_id, report.outcome] += report.messages
     for (agent_id, session_id, outcome), count in messages.items():
         agent = run.service.host.agent(agent_id)
         if agent is None or agent.user_memory_enabled or agent.agent_memory_enabled:
@@ -403,8 +393,7 @@ def remember(
     texts = text or []
     if len(texts) > 1:
         raise UsageError(f"too many texts: {len(texts)} (at most 1)", hint="put the text in quotes")
-    if texts and file is not None:
-        raise UsageError("TEXT and --file exclude each other")
+    options.exclusive({"TEXT": texts, "--file": file})
     chosen = options.choose_agent(run, agent)
     account = run.resolver.user(user) if user else None
     given = read_text_option(texts[0] if texts else None, file)
@@ -542,27 +531,28 @@ def _print_reports(run: Invocation, reports: Sequence[ConsolidationReport], *, d
     note_undo_last(run, any(report.outcome == "written" for report in reports))
 
 
-def _describe_text(report: ConsolidationReport, *, verbose: bool) -> Iterator[str]:
+def _describe_text(report: ConsolidationReport, *, verbose: bool) -> list[str]:
     """Describe a failure, what the check of a draft changed, and the propagation."""
-    if report.error:
-        yield report.error
-    if report.outcome == "written" and report.words > report.word_limit:
-        yield f"{report.words:,} words, over the limit of {report.word_limit:,}"
-    if report.dropped and not verbose:
-        count = many(len(report.dropped), "line")
-        yield f"dropped {count} of the model; list them with --verbose"
-    for each in report.dropped if verbose else ():
-        yield f"dropped: {each.content or 'a line'} ({each.reason})"
-    for sentence in report.restored:
-        yield f"put back a fixed sentence: {sentence}"
-    for conflict in report.conflicts:
-        yield f'"{conflict.reflection}" contradicts "{conflict.fixed}", fixed by {conflict.by}'
-    if report.outcome == "waiting":
-        yield "the platform may be writing this text; retried after 15 minutes"
-    if report.propagated:
-        yield f"propagated {many(report.propagated, 'reflection')}"
-    for decision in report.propagation:
-        if decision.action == "REJECTED":
-            yield f"not propagated: {decision.reason}"
-    if report.propagation_error:
-        yield f"propagation will be retried: {report.propagation_error}"
+    is_long = report.outcome == "written" and report.words > report.word_limit
+    dropped = f"dropped {many(len(report.dropped), 'line')} of the model; list them with --verbose"
+    lines = [f"dropped: {each.content or 'a line'} ({each.reason})" for each in report.dropped]
+    rejected = [each.reason for each in report.propagation if each.action == "REJECTED"]
+    notes = [
+        report.error or "",
+        f"{report.words:,} words, over the limit of {report.word_limit:,}" if is_long else "",
+        *(lines if verbose or not lines else [dropped]),
+        *(f"put back a fixed sentence: {sentence}" for sentence in report.restored),
+        *(
+            f'"{each.reflection}" contradicts "{each.fixed}", fixed by {each.by}'
+            for each in report.conflicts
+        ),
+        "the platform may be writing this text; retried after 15 minutes"
+        if report.outcome == "waiting"
+        else "",
+        f"propagated {many(report.propagated, 'reflection')}" if report.propagated else "",
+        *(f"not propagated: {reason}" for reason in rejected),
+        f"propagation will be retried: {report.propagation_error}"
+        if report.propagation_error
+        else "",
+    ]
+    return list(filter(None, notes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -12,6 +12,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if
+from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat, show_progress
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
@@ -90,8 +91,7 @@ def create(
     """
     if replace and (names or update):
         raise UsageError("--replace excludes NAME and --update")
-    if rebuild and not update:
-        raise UsageError("--rebuild needs --update")
+    options.needs({"--rebuild": rebuild}, "--update", update)
     seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
     actions: list[IndexAction] = []
@@ -107,8 +107,7 @@ def create(
             run.out.notes(
                 f"  {difference}" for difference in state.differences or ("will be rebuilt",)
             )
-        if not dry_run:
-            run.confirm(f"Update {many(len(states), 'index', 'indexes')}?", yes=yes)
+        run.confirm(f"Update {many(len(states), 'index', 'indexes')}?", yes=yes or dry_run)
         actions += keeper.update(states, rebuild=rebuild, dry_run=dry_run)
     else:
         if replace and (older := keeper.to_replace()):
@@ -171,7 +170,17 @@ def list_(
     """
     if conflicts:
         found = run.service.indexes.conflicts()
-        run.out.listing(found, _CONFLICTS, data=_conflict_data, empty="no facts would be deleted")
+        run.out.listing(
+            found,
+            _CONFLICTS,
+            data=lambda each: {
+                "id": each.target_id,
+                **(to_data(each.scope) if each.scope else {"agent_id": each.agent_id}),
+                "content": each.text,
+                "kept": each.related[0],
+            },
+            empty="no facts would be deleted",
+        )
         return
     seconds = options.parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
@@ -314,21 +323,6 @@ _CONFLICTS: list[Column[Finding]] = [
     Column("content", lambda finding: finding.text, "text"),
     Column("kept", lambda finding: finding.related[0], "id"),
 ]
-
-
-def _conflict_data(finding: Finding) -> dict[str, Any]:
-    """Return a fact that the platform would delete, as data."""
-    scope = finding.scope
-    return {
-        "id": finding.target_id,
-        "agent_id": finding.agent_id,
-        "scope": scope.kind.value if scope else None,
-        "user_id": scope.user_id if scope else None,
-        "group_id": scope.group_id if scope else None,
-        "shard": scope.shard_name if scope else None,
-        "content": finding.text,
-        "kept": finding.related[0],
-    }
 
 
 def _print_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:

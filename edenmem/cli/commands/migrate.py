@@ -8,10 +8,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from edenmem.cli.app import options
@@ -134,21 +134,6 @@ def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Sta
 # -- migrate v1 ----------------------------------------------------------------------------------
 
 
-class _Shards(StrEnum):
-    MERGE = "merge"
-    KEEP = "keep"
-
-
-class _Episodes(StrEnum):
-    LEAVE = "leave"
-    KEEP = "keep"
-
-
-class _OnConflict(StrEnum):
-    KEEP = "keep"
-    REPLACE = "replace"
-
-
 @app.command("v1", cls=Command)
 def v1(
     run: Invocation,
@@ -161,11 +146,11 @@ def v1(
         ),
     ] = None,
     shards: Annotated[
-        _Shards,
+        Literal["merge", "keep"],
         typer.Option(
             "--shards", metavar="HOW", help="merge active shards into one text, or keep them."
         ),
-    ] = _Shards.MERGE,
+    ] = "merge",
     provenance: Annotated[
         bool,
         typer.Option(
@@ -173,17 +158,17 @@ def v1(
         ),
     ] = False,
     episodes: Annotated[
-        _Episodes,
+        Literal["leave", "keep"],
         typer.Option("--episodes", metavar="HOW", help="leave episodes behind, or keep them."),
-    ] = _Episodes.LEAVE,
+    ] = "leave",
     on_conflict: Annotated[
-        _OnConflict,
+        options.OnConflict,
         typer.Option(
             "--on-conflict",
             metavar="HOW",
             help="If v2 has a text of its own: keep or replace it.",
         ),
-    ] = _OnConflict.KEEP,
+    ] = "keep",
     no_embed: Annotated[
         bool,
         typer.Option("--no-embed", help="Skip vectors; create them later with 'embed backfill'."),
@@ -207,22 +192,18 @@ def v1(
     edenmem migrate v1 --from mongodb://old-host/eden --agent mira --yes
     edenmem migrate v1 --from dump/eden --shards keep --json -o run.json
     """
-    if not dry_run:
-        run.must_write("migrate v1")
-    import msgspec
-
     from edenmem.engine.migration.reports import MigrationReport, RunOptions
 
     chosen = RunOptions(
         v1=_v1_options(
             run,
-            shards=shards.value,
+            shards=shards,
             provenance=provenance,
-            episodes=episodes.value,
+            episodes=episodes,
             agents=tuple(dict.fromkeys(agents or ())),
             **chosen_files(database, files),
         ),
-        on_conflict=on_conflict.value,
+        on_conflict=on_conflict,
         embed=not no_embed,
         batch_size=batch_size,
         accept_incomplete=allow_incomplete,
@@ -323,7 +304,6 @@ def up(run: Invocation, dry_run: options.DryRun = False) -> None:
             run.service.migrations.pending(), views.STEPS, empty="no pending migrations"
         )
         return
-    run.must_write("migrate up")
     taken, made = run.service.migrations.step_up()
     if run.out.data([{"steps": list(taken), "made": list(made)}], dict):
         return
@@ -377,8 +357,6 @@ def verify(
     edenmem migrate verify 69218c1f --from dump/eden
     """
     found = run.service.migrations.find_run(run_id)
-    import msgspec
-
     from edenmem.engine.runtime.concurrency import in_thread
 
     if allow_incomplete:
@@ -417,9 +395,7 @@ def repair(
     edenmem migrate repair 69218c1f --from dump/eden --dry-run
     """
     found = run.service.migrations.find_run(run_id)
-    if not dry_run:
-        run.must_write("migrate repair")
-        run.confirm(f"Repair what run {found.id} wrote?", yes=yes)
+    run.confirm(f"Repair what run {found.id} wrote?", yes=yes or dry_run)
     with (
         interrupted_by_sigterm(),
         _open_run(run, found, source, database, files) as plan,
@@ -443,8 +419,6 @@ def _open_run(
     files: list[str] | None,
 ) -> AbstractContextManager[StagedPlan]:
     """Open the source of a run with the options of the run."""
-    import msgspec
-
     from edenmem.models.v1 import V1Options
 
     v1_options = msgspec.convert(found.options, V1Options)
@@ -469,8 +443,6 @@ def rollback(
     \b
     edenmem migrate rollback 69218c1f --dry-run
     """
-    if not dry_run:
-        run.must_write("migrate rollback")
     found = run.service.migrations.find_run(run_id).id
     reason = f"rollback of the run {found}"
     with interrupted_by_sigterm():

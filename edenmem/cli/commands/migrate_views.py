@@ -202,26 +202,24 @@ def _print_samples(run: Invocation, plan: MigrationPlan) -> None:
         run.out.paragraph("  after:  ", one_line(sample.after, _SAMPLE_WIDTH))
 
 
-def _print_conflicts(run: Invocation, conflicts: Sequence[PlanConflict]) -> None:
-    if conflicts:
+def _print_some(run: Invocation, lines: Sequence[tuple[str, str]], total: int, noun: str) -> None:
+    """Print the first lines, each a title and a text, and the number of the others."""
+    if lines:
         run.out.line()
-    for each in conflicts[:_SHOWN]:
-        what = f"{each.kind} of {each.label or each.scope} {each.treatment}: "
-        run.out.paragraph(what, one_line(each.reason, _SAMPLE_WIDTH))
-    more = len(conflicts) - _SHOWN
-    if more > 0:
-        run.out.note(f"and {many(more, 'more conflict')}; --json lists up to 1,000")
+    for title, text in lines[:_SHOWN]:
+        run.out.paragraph(f"{title}: ", one_line(text, _SAMPLE_WIDTH))
+    if total > _SHOWN:
+        run.out.note(f"and {many(total - _SHOWN, noun)}; --json lists up to 1,000")
+
+
+def _print_conflicts(run: Invocation, conflicts: Sequence[PlanConflict]) -> None:
+    lines = [(f"{c.kind} of {c.label or c.scope} {c.treatment}", c.reason) for c in conflicts]
+    _print_some(run, lines, len(conflicts), "more conflict")
 
 
 def _print_problems(run: Invocation, problems: Sequence[V1Problem], total: int) -> None:
-    if problems:
-        run.out.line()
-    for problem in problems[:_SHOWN]:
-        where = f"{problem.collection}/{problem.document_id}"
-        run.out.paragraph(f"{where}: ", one_line(problem.detail, _SAMPLE_WIDTH))
-    more = total - _SHOWN
-    if more > 0:
-        run.out.note(f"and {many(more, 'more problem')}; --json lists up to 1,000")
+    lines = [(f"{each.collection}/{each.document_id}", each.detail) for each in problems]
+    _print_some(run, lines, total, "more problem")
 
 
 def print_report(run: Invocation, report: MigrationReport) -> None:

@@ -249,8 +249,7 @@ def reject(
     \b
     edenmem review reject 65f3a0c2 --yes --reason "said in jest"
     """
-    if not dry_run:
-        run.confirm(f"Reject {many(len(items), 'item')}?", yes=yes)
+    run.confirm(f"Reject {many(len(items), 'item')}?", yes=yes or dry_run)
     _each(
         run,
         items,

@@ -6,9 +6,10 @@ import io
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import typer
@@ -22,12 +23,13 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.engine.runtime.runtime import no_llm
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, NotFoundError, UsageError, WriteRefused
-from edenmem.mcp.client_config import CLIENTS, Client, http_config, stdio_config
+from edenmem.mcp.client_config import Client, http_config, stdio_config
 from edenmem.models.access import AccessToken
-from edenmem.models.host import Agent, User
-from edenmem.models.ids import derived_id, utc_now
+from edenmem.models.ids import utc_now
 from edenmem.settings.installation import install_hint, own_command
 from edenmem.settings.paths import has_password, user_config_file
+
+T = TypeVar("T")
 
 
 def serve(
@@ -120,17 +122,13 @@ def _serve(run: Invocation) -> None:
             raise NotFoundError("the store does not exist", hint="create it with 'edenmem init'")
         setup.make()
         run.out.note(f"created the store: {setup.location}")
-    chosen = None
-    if settings.agent:
-        _add_missing(run, run.resolver.agent, Agent, settings.agent)
-        chosen = run.resolver.agent(settings.agent)
-    if settings.user:
-        _add_missing(run, run.resolver.user, User, settings.user)
     listener = process.open_socket(settings.host, settings.port)
     url = process.url_of(listener)
     is_local = is_loopback(listener.getsockname()[0])
 
     async def work(service: MemoryService) -> None:
+        chosen = await _find_or_add(run, run.resolver.agent, service.ensure_agent, settings.agent)
+        await _find_or_add(run, run.resolver.user, service.ensure_user, settings.user)
         application = create_app(service, run.settings, agent=chosen, is_local=is_local)
         if find_spec("mcp") is not None:
             from edenmem.mcp.http import attach_to_server
@@ -169,28 +167,20 @@ def _serve(run: Invocation) -> None:
         run.serve(work, llm=True)
 
 
-def _add_missing(
-    run: Invocation, find: Callable[[str], object], kind: type[Agent | User], name: str
-) -> None:
-    """Add a missing agent, with its memory enabled, or user to a SQLite store."""
+async def _find_or_add(
+    run: Invocation, find: Callable[[str], T], add: Callable[[str], Awaitable[T]], name: str
+) -> T | None:
+    """Return the agent or user with a name; a SQLite store gets a missing one."""
+    if not name:
+        return None
     try:
-        find(name)
+        return find(name)
     except NotFoundError:
         if not run.service.setup.is_embedded or run.settings.store.read_only:
             raise
-        what = kind.__name__.lower()
-        username, now = options.parse_username(name), utc_now()
-        account: Agent | User = User(id=derived_id(what, name), username=username, created_at=now)
-        if kind is Agent:
-            account = Agent(
-                id=account.id,
-                username=username,
-                user_memory_enabled=True,
-                agent_memory_enabled=True,
-                created_at=now,
-            )
-        if run.service.accounts.add(account):
-            run.out.note(f"added {what} {name}")
+    added = await add(name)
+    run.out.note(f"added {type(added).__name__.lower()} {name}")
+    return added
 
 
 # -- tokens --------------------------------------------------------------------------------------
@@ -361,12 +351,15 @@ _HOST, _PORT = "127.0.0.1", 8378
 
 def mcp(
     run: Invocation,
-    words: Annotated[
-        list[str] | None,
+    action: Annotated[
+        Literal["config"] | None,
         typer.Argument(
-            metavar="config CLIENT",
-            help="Print the configuration for claude, cursor or vscode, with the given options.",
+            metavar="[ACTION]", help="config: print a configuration with the given options."
         ),
+    ] = None,
+    client: Annotated[
+        Client | None,
+        typer.Argument(metavar="[CLIENT]", help="Of config: claude, cursor or vscode."),
     ] = None,
     agent: options.Agent = None,
     user: options.User = None,
@@ -404,16 +397,15 @@ def mcp(
     edenmem mcp --agent mira --http
     edenmem mcp config claude --agent mira --user lena --write
     """
-    if not http and (host is not None or port is not None):
-        raise UsageError("--host and --port need --http")
-    if session and http:
-        raise UsageError("--session and --http exclude each other: HTTP serves many sessions")
+    options.needs({"--host": host, "--port": port}, "--http", http)
+    options.exclusive({"--session": session, "--http": http}, hint="HTTP serves many sessions")
     host, port = host or _HOST, _PORT if port is None else port
     named = {"--agent": agent, "--user": user, "--session": session}
     given = [word for option, name in named.items() if name for word in (option, name)]
     given += ["--write"] if write else []
-    if words:
-        client = _parse_client(words)
+    if action:
+        if client is None:
+            raise Missing("CLIENT", hint=f"one of: {', '.join(Client)}")
         for name, find in zip(
             named.values(),
             (run.resolver.agent, run.resolver.user, run.resolver.session),
@@ -493,23 +485,9 @@ def _serve_http(
 # -- config --------------------------------------------------------------------------------------
 
 
-def _parse_client(words: Sequence[str]) -> Client:
-    if words[0] != "config":
-        raise UsageError(
-            f"unknown argument: {words[0]!r}", hint="did you mean 'edenmem mcp config CLIENT'?"
-        )
-    for client in CLIENTS:
-        if [word.lower() for word in words[1:]] == [client]:
-            return client
-    clients = f"one of: {', '.join(CLIENTS)}"
-    if len(words) == 1:
-        raise Missing("CLIENT", hint=clients)
-    raise UsageError(f"no such client: {' '.join(words[1:])!r}", hint=clients)
-
-
 def _print_config(run: Invocation, client: Client, extra: Sequence[str]) -> None:
     """Print the configuration of a client with its own folder and environment."""
-    command = [*own_command(), *_store_options(run), "mcp"]
+    command = [*own_command(), *run.options_elsewhere(_config_file(run)), "mcp"]
     if "--agent" not in extra:  # a client cannot ask which one
         only = options.choose_agent(run, None)
         command += ["--agent", only.username or only.id]
@@ -530,39 +508,16 @@ def _print_http_config(
     sys.stdout.write(to_json(config, indent=2) + "\n")
     address = [] if host == _HOST else ["--host", host]
     address += [] if port == _PORT else ["--port", str(port)]
-    store = [] if has_password(run.settings.store.uri) else _store_options(run)
+    is_secret = has_password(run.settings.store.uri)
+    store = [] if is_secret else run.options_elsewhere(_config_file(run))
     command = ["edenmem", *store, "mcp", *extra, "--http", *address]
     run.out.note(f"start the server with: {shlex.join(command)}")
 
 
-def _store_options(run: Invocation) -> list[str]:
-    """Return the options for the same store and settings in any folder.
-
-    Raises:
-        UsageError: The URI contains a password, which the configuration would expose.
-    """
-    from edenmem.engine.factory import store_uri
-
-    given = []
+def _config_file(run: Invocation) -> Path | None:
+    """Return the configuration file for a client, which starts the server in another folder."""
     own = user_config_file()
     files = [file.absolute() for file in run.loaded.files if file.absolute() != own]
-    if files:
-        given += ["--config", str(files[0])]
-        if len(files) < len(run.loaded.files):
-            run.out.note(f"the client reads {files[0]}, and not {own}: put all settings there")
-    if run.profile:
-        given += ["--profile", run.profile]
-    for key, value in run.overrides.items():
-        given += ["--set", f"{key}={value}"]
-    if run.read_only:
-        given.append("--read-only")
-    origin = run.loaded.origins.get("store.uri", "default")
-    if any(origin.startswith(str(file)) for file in run.loaded.files):
-        return given
-    uri = store_uri(run.settings)
-    if has_password(uri):
-        raise UsageError(
-            "the store URI contains a password, which the configuration would expose",
-            hint="put the URI into a private configuration file and pass it with --config",
-        )
-    return [*given, "--uri", uri]
+    if files and len(files) < len(run.loaded.files):
+        run.out.note(f"the client reads {files[0]}, and not {own}: put all settings there")
+    return files[0] if files else None

@@ -37,11 +37,10 @@ from edenmem.settings.keys import (
     format_value,
     leaves,
 )
-from edenmem.settings.load import effective, load_settings, masked
+from edenmem.settings.load import Setting, edit_setting, effective, load_settings, masked
 from edenmem.settings.paths import (
     FILE_NAME,
     has_password,
-    open_private,
     sqlite_path,
     user_config_file,
 )
@@ -81,32 +80,49 @@ def init(
     setup = run.service.setup
     location, plan = setup.location, setup.plan()
     run.out.notes(plan.notes)
-    _print_vectors(run)
+    with suppress(ConfigError, ProviderMisconfigured):  # commands that need the model report it
+        advice = run.with_models(
+            lambda service: (
+                service.embeddings.platform_advice(),
+                service.embeddings.language_advice() if service.setup.is_made else "",
+            )
+        )
+        run.out.notes(advice)
     if dry_run:
         _print_preparation(run, location, plan, made=None)
         return
-    target = Path("edenmem.toml")
-    uri = store_uri(run.settings)
-    is_written = write_config and target.exists()
-    if is_written and _uri_in(target) != uri:
-        raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
+    target = Path(FILE_NAME).absolute()
+    uri, named = store_uri(run.settings), _uri_in(target)
+    if write_config and named not in ("", uri):
+        raise ConflictError(
+            f"{target} exists already, and names another store",
+            hint="change it with 'edenmem config set store.uri --here'",
+        )
     if plan.steps:
-        question = _question(plan, location)
+        question = f"Create the store in {location}?"
+        if count := sum(INDEX_STEP in step for step in plan.steps):
+            question = (
+                f"Create {many(count, 'index', 'indexes')} in {location}? Building them on a large"
+                " messages collection puts load on the server; 'edenmem init --dry-run' lists them."
+            )
         run.confirm(question, yes=yes, can_look=False, otherwise="nothing was created")
     made = setup.make()
-    if is_written:
-        run.out.note(f"file exists: {target.absolute()}")
-    elif write_config:
-        _write(target, uri)
-        made.append(str(target.absolute()))
     if write_config:
         run.uri = None  # the next commands need no --uri
+        if named:
+            run.out.note(f"file exists: {target}")
+        else:
+            edit_setting(target, "store.uri", _portable(uri, target.parent))
+            made.append(str(target))
     if setup.lacks_search_indexes():
         run.out.note("search needs its indexes: create them with 'edenmem index create'")
     _print_preparation(run, location, setup.plan(), made=made)
-    if target.exists():
-        _warn_overridden(run, target)
-    if next(iter(run.service.host.agents()), None) is None:
+    has_agents = next(iter(run.service.host.agents()), None) is not None
+    run.reload()
+    is_overridden = run.loaded.origins["store.uri"] == "EDENMEM_URI"
+    if is_overridden and _uri_in(target) not in ("", run.settings.store.uri):
+        run.out.note(f"warning: EDENMEM_URI is set and overrides the store.uri of {target}")
+    if not has_agents:
         run.out.note(
             "next: add an agent with 'edenmem agent add NAME', or import conversations with"
             " 'edenmem import FILE --add-missing'"
@@ -138,61 +154,19 @@ def _print_preparation(
     out.notes(plan.warnings)
 
 
-def _question(plan: Preparation, location: str) -> str:
-    """Return the question to ask before anything is created."""
-    count = sum(INDEX_STEP in step for step in plan.steps)
-    if not count:
-        return f"Create the store in {location}?"
-    return (
-        f"Create {many(count, 'index', 'indexes')} in {location}? Building them on "
-        "a large messages collection puts load on the server; 'edenmem init --dry-run' lists them."
-    )
-
-
-def _print_vectors(run: Invocation) -> None:
-    """Warn if the platform searches by another embedding model than the configured one, or if
-    that one does not know the language of the facts."""
-
-    with suppress(ConfigError, ProviderMisconfigured):  # commands that need the model report it
-        advice = run.with_models(
-            lambda service: (
-                service.embeddings.platform_advice(),
-                service.embeddings.language_advice() if service.setup.is_made else "",
-            )
-        )
-        run.out.notes(advice)
-
-
 def _uri_in(target: Path) -> str:
-    """Return the URI that the file names by itself, "" for none."""
+    """Return the URI that a configuration file names by itself, "" for none."""
+    if not target.exists():
+        return ""
     return load_settings(config=target, environ={}).settings.store.uri
 
 
-def _warn_overridden(run: Invocation, target: Path) -> None:
-    """Warn if later commands will not use the store that the file names."""
-    variable = os.environ.get("EDENMEM_URI")
-    named = _uri_in(target)
-    if not variable or not named:
-        return
-    in_force = load_settings(config=target, environ={"EDENMEM_URI": variable}).settings.store.uri
-    if in_force != named:
-        run.out.note(
-            f"warning: EDENMEM_URI is set and overrides the store.uri of {target.absolute()}"
-        )
-
-
-def _write(target: Path, uri: str) -> None:
-    """Write the configuration, for its owner alone: a URI may hold a password.
-
-    A file next to the configuration gets a relative URI, so that the folder can be moved or copied.
-    """
-    folder = target.absolute().parent
+def _portable(uri: str, folder: Path) -> str:
+    """Return a URI relative to the folder of its file, so that both can be moved or copied."""
     path = sqlite_path(uri, folder)
-    if path is not None and path.is_relative_to(folder):
-        uri = f"sqlite:///{path.relative_to(folder)}"
-    handle = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(f"[store]\nuri = {format_value(uri)}\n")
+    if path is None or not path.is_relative_to(folder):
+        return uri
+    return f"sqlite:///{path.relative_to(folder)}"
 
 
 # -- demo ----------------------------------------------------------------------------------------
@@ -333,8 +307,6 @@ def _print_words(run: Invocation, text: str) -> None:
 
 config_app = group("Show settings and their origins, and change them.")
 
-_Row = tuple[str, object, str]
-
 
 @config_app.command("show", cls=Command)
 def show(
@@ -355,7 +327,7 @@ def show(
     edenmem config show --format json
     """
     settings = list(effective(run.loaded))
-    known = [row[0] for row in settings]
+    known = [row.key for row in settings]
     for prefix in keys or ():
         if not any(key.startswith(prefix) for key in known):
             raise NotFoundError(
@@ -366,12 +338,12 @@ def show(
     rows = [
         _resolve(row, run, numbers)
         for row in settings
-        if not keys or row[0].startswith(tuple(keys))
+        if not keys or row.key.startswith(tuple(keys))
     ]
     if len(rows) == 1 and not run.out.is_data:
         run.out.fields([(column.title, column.value(rows[0])) for column in _COLUMNS])
     else:
-        run.out.listing(rows, _COLUMNS, data=_data)
+        run.out.listing(rows, _COLUMNS, data=Setting._asdict)
 
 
 @config_app.command("set", cls=Command)
@@ -397,8 +369,6 @@ def set_(
     edenmem config set search.top_k --unset
     edenmem config set llm.api_key - < key.txt
     """
-    from edenmem.settings.load import edit_setting
-
     if unset and value is not None:
         raise UsageError("a value does not apply to --unset")
     named = run.config or os.environ.get("EDENMEM_CONFIG")
@@ -448,21 +418,22 @@ def _read_value(key: str, value: str | None) -> str:
     return value
 
 
-def _resolve(row: _Row, run: Invocation, numbers: Callable[[], tuple[dict[str, Any], str]]) -> _Row:
+def _resolve(
+    row: Setting, run: Invocation, numbers: Callable[[], tuple[dict[str, Any], str]]
+) -> Setting:
     """Return the row with its effective value if that depends on other settings."""
-    if row[0] == "store.uri" and not row[1]:
-        from edenmem.engine.factory import store_uri
-
-        return row[0], store_uri(run.settings), row[2]
-    if row[0] in DEFAULTS and row[2] == "default":
-        values, origin = numbers()
-        return row[0], values.get(row[0], row[1]), origin or row[2]
-    if row[0] == "embedding.provider" and row[1] == "auto":
-        return row[0], row[1], f"{row[2]}, {run.service.embeddings.explain_provider()}"
-    section, _, name = row[0].partition(".")
-    if section == "search" and row[1] is None:
+    key, value, origin = row
+    if key == "store.uri" and not value:
+        return row._replace(value=store_uri(run.settings))
+    if key in DEFAULTS and origin == "default":
+        values, reason = numbers()
+        return row._replace(value=values.get(key, value), origin=reason or origin)
+    if key == "embedding.provider" and value == "auto":
+        return row._replace(origin=f"{origin}, {run.service.embeddings.explain_provider()}")
+    section, _, name = key.partition(".")
+    if section == "search" and value is None:
         values, reason = run.service.embeddings.explain_scale()
-        return row[0], values[name], f"{row[2]}, {reason}"
+        return row._replace(value=values[name], origin=f"{origin}, {reason}")
     return row
 
 
@@ -479,13 +450,8 @@ def _numbers(run: Invocation) -> tuple[dict[str, Any], str]:
     return values, "default, the platform's: it uses this database" if is_theirs else ""
 
 
-def _data(row: _Row) -> dict[str, Any]:
-    key, value, origin = row
-    return {"key": key, "value": value, "origin": origin}
-
-
-_COLUMNS: list[Column[_Row]] = [
-    Column("key", lambda row: row[0], "name"),
-    Column("value", lambda row: format_value(row[1]), "text"),
-    Column("origin", lambda row: row[2]),
+_COLUMNS: list[Column[Setting]] = [
+    Column("key", lambda row: row.key, "name"),
+    Column("value", lambda row: format_value(row.value), "text"),
+    Column("origin", lambda row: row.origin),
 ]

@@ -40,6 +40,7 @@ from edenmem.engine.history.descriptions import (
 from edenmem.errors import ConfigError, NotFoundError, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Reading
+from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.told import text_key
 from edenmem.settings.installation import install_hint
@@ -77,11 +78,18 @@ def show(
     elif target.kind == "entry":
         show_entry(run, run.service.history.entry(target.id))
     elif target.kind == "fact":
-        _show_fact(run, target.id, vectors)
+        fact = run.service.memory.find_fact(target.id)
+        if vectors:
+            fact = run.service.memory.fact(fact.id, with_vector=True) or fact
+        _show_memory(run, fact, vectors=vectors)
+    elif target.kind == "reflection":
+        _show_memory(run, run.resolver.reflection(target.id), vectors=vectors)
     elif target.kind == "session":
         _show_session(run, target.id, limit)
+    elif target.kind == "agent":
+        _show_agent(run, target.id)
     else:
-        _KINDS[target.kind](run, target.id)
+        _show_user(run, target.id)
 
 
 def why(
@@ -159,24 +167,12 @@ def history(run: Invocation, ref: options.Ref, limit: options.Limit = 0) -> None
 # -- what is shown of each kind ------------------------------------------------------------------
 
 
-def _show_fact(run: Invocation, fact_id: str, vectors: bool) -> None:
-    fact = run.service.memory.find_fact(fact_id)
-    if vectors:
-        fact = run.service.memory.fact(fact.id, with_vector=True) or fact
+def _show_memory(run: Invocation, memory: Fact | Reflection, *, vectors: bool) -> None:
     run.out.record(
-        fact,
-        [("id", fact.id), *scope_fields(run, fact.home), *memory_fields(fact)],
-        text=fact.content,
+        memory,
+        [("id", memory.id), *scope_fields(run, memory.home), *memory_fields(memory)],
+        text=memory.content,
         data=lambda one: to_data(one, vectors=vectors),
-    )
-
-
-def _show_reflection(run: Invocation, reflection_id: str) -> None:
-    reflection = run.resolver.reflection(reflection_id)
-    run.out.record(
-        reflection,
-        [("id", reflection.id), *scope_fields(run, reflection.home), *memory_fields(reflection)],
-        text=reflection.content,
     )
 
 
@@ -293,10 +289,6 @@ def _show_session(run: Invocation, session_id: str, limit: int) -> None:
             run.out.passage(title, message.content)
     if cut:
         run.out.note(f"showing the newest {many(limit, 'message')}; --limit 0 shows all")
-
-
-#: Kind → how it is shown.
-_KINDS = {"reflection": _show_reflection, "agent": _show_agent, "user": _show_user}
 
 
 # -- full screen ---------------------------------------------------------------------------------

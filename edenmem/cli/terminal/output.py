@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 from edenmem.cli.terminal import tables
 from edenmem.cli.terminal.data import keys_of, to_data, to_json
@@ -58,21 +58,23 @@ class OutputFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
-class ColorWhen(StrEnum):
-    """When to use color."""
+def format_of(file: str) -> OutputFormat:
+    """Return the format for the name of a file: that of its ending, or a table."""
+    ending = file.removesuffix(".gz").rpartition(".")[2].lower()
+    named = OutputFormat.MARKDOWN if ending == "md" else ending
+    return OutputFormat(named) if named in tuple(OutputFormat) else OutputFormat.TABLE
 
-    ALWAYS = "always"
-    AUTO = "auto"
-    NEVER = "never"
+
+ColorWhen = Literal["always", "auto", "never"]
 
 
 def _color_from_environment() -> ColorWhen:
     """Read ``NO_COLOR`` (no-color.org), then ``FORCE_COLOR`` (force-color.org)."""
     if os.environ.get("NO_COLOR"):
-        return ColorWhen.NEVER
+        return "never"
     if os.environ.get("FORCE_COLOR"):
-        return ColorWhen.ALWAYS
-    return ColorWhen.NEVER if os.environ.get("TERM") == "dumb" else ColorWhen.AUTO
+        return "always"
+    return "never" if os.environ.get("TERM") == "dumb" else "auto"
 
 
 class Output:
@@ -117,9 +119,9 @@ class Output:
 
     def is_colored(self, stream: Any) -> bool:
         """Return whether to use color on a stream."""
-        if self._color is ColorWhen.AUTO:
+        if self._color == "auto":
             return bool(stream.isatty())
-        return self._color is ColorWhen.ALWAYS
+        return self._color == "always"
 
     def style(self, text: str, code: str) -> str:
         """Apply an ANSI style to a text for stdout, if color is used."""
@@ -380,7 +382,7 @@ class Progress:
         if not self._out.shows_progress:
             return
         if self._lines is None:
-            self._lines = _draw(self._out)
+            self._lines = self._start()
         key = step if key is None else key
         count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
         if key not in self._tasks:
@@ -393,35 +395,28 @@ class Progress:
         """Show a text in place of the previous one."""
         self.step(text, done, total, key="")
 
+    def _start(self) -> Any:
+        from rich import progress
+        from rich.console import Console
+
+        bars = progress.Progress(
+            progress.TextColumn("{task.description:<10}", markup=False),
+            progress.BarColumn(24),
+            progress.TextColumn("{task.fields[count]}", markup=False),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
+            console=Console(stderr=True, no_color=not self._out.is_colored(sys.stderr)),
+            transient=True,
+        )
+        bars.start()
+        return bars
+
     def pause(self) -> None:
         """Remove the bars until the next step, to print something."""
         if self._lines is not None:
             self._lines.stop()
             self._lines = None
             self._tasks.clear()
-
-
-def _draw(out: Output) -> Any:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    lines = Progress(
-        TextColumn("{task.description:<10}", markup=False),
-        BarColumn(24),
-        TextColumn("{task.fields[count]}", markup=False),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True, no_color=not out.is_colored(sys.stderr)),
-        transient=True,
-    )
-    lines.start()
-    return lines
 
 
 @contextmanager

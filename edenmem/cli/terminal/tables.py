@@ -138,11 +138,6 @@ def screen_table(
     return lines
 
 
-def _cut(column: _Shown, row: int) -> str:
-    text = column.cells[row]
-    return text if column.kind == "sentence" else cut_line(text, column.width)
-
-
 def _wrap_cell(column: _Shown, row: int, *, is_last: bool) -> list[str]:
     """Return the lines of a cell on a terminal."""
     if column.kind == "sentence":
@@ -150,7 +145,7 @@ def _wrap_cell(column: _Shown, row: int, *, is_last: bool) -> list[str]:
     if is_last and column.kind == "text":
         some = cut_line(column.cells[row], column.width * _LINES)
         return wrap_text(some, column.width, fold=True)
-    return [_cut(column, row)]
+    return [cut_line(column.cells[row], column.width)]
 
 
 def _fit(column: _Shown, text: str, code: str = "") -> str:
