@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -16,16 +15,23 @@ from edenmem.cli.app.invocation import Invocation, end_if
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.output import show_progress
 from edenmem.cli.terminal.tables import Column, format_cost
-from edenmem.errors import ExitCode, UsageError
+from edenmem.errors import ExitCode
 from edenmem.models.embeddings import WAY_ON, SwitchPhase, VectorSwitch
-from edenmem.settings.schema import SECRETS, Settings
 from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillReport
     from edenmem.engine.embeddings.status import VectorState, VectorStatus
-    from edenmem.engine.embeddings.switch import Progress, SwitchEnder, SwitchEnding, SwitchPlan
+    from edenmem.engine.embeddings.switch import (
+        ModelSwitcher,
+        Progress,
+        SwitchEnder,
+        SwitchEnding,
+        SwitchPlan,
+    )
     from edenmem.engine.service import MemoryService
+
+T = TypeVar("T")
 
 app = group("Create vectors for facts, and switch embedding models.")
 
@@ -194,20 +200,6 @@ def use(
     abandon: Annotated[
         bool, typer.Option("--abandon", help="Remove the new vectors before the switch.")
     ] = False,
-    to: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to",
-            metavar="NAME=VALUE",
-            help="Setting of [embedding] for the new model (repeatable).",
-        ),
-    ] = None,
-    to_profile: Annotated[
-        str | None,
-        typer.Option(
-            "--to-profile", metavar="NAME", help="Profile with the settings of the new model."
-        ),
-    ] = None,
     timeout: Annotated[
         str,
         typer.Option("--timeout", metavar="TIME", help="Maximum time to wait for a search index."),
@@ -222,24 +214,25 @@ def use(
     the old model keep working until --drop-old, which on MongoDB also replaces the field that the
     platform reads. To compare both models, run 'edenmem eval' before and after the switch.
 
-    An interrupted command can be repeated. --back, --drop-old and --abandon call no model.
+    An interrupted command can be repeated. --back, --drop-old and --abandon call no model. Other
+    settings of the new model come from --set or --profile.
 
     \b
     edenmem embed use text-embedding-3-large
-    edenmem embed use --to local_model=multilingual-e5-small --dry-run
+    edenmem embed use --set embedding.local_model=multilingual-e5-small --dry-run
     edenmem embed use --back --yes
     edenmem embed use --drop-old
     """
     patience = options.parse_duration(timeout, "--timeout").total_seconds()
-    changes = _changes_of(model, to or ())
     endings = [end for end, given in zip(_ENDINGS, (back, drop_old, abandon), strict=True) if given]
-    if len(endings) > 1 or (endings and (changes or to_profile)):
-        raise UsageError("MODEL, --back, --drop-old and --abandon exclude each other")
+    options.exclusive(
+        {"MODEL": model, "--back": back, "--drop-old": drop_old, "--abandon": abandon}
+    )
     if endings:
         _end(run, endings[0], patience=patience, yes=yes, dry_run=dry_run)
         return
-    settings = _settings_after(run, changes, to_profile)
-    plan = _make_plan(run, settings)
+    run.override({"embedding.model": ("MODEL", model)})
+    plan = _switch(run, lambda switcher: switcher.plan())
     if dry_run:
         run.out.record(
             plan,
@@ -264,17 +257,13 @@ def use(
         run.confirm(f"Create {many(facts, 'vector')} next to the existing ones?", yes=yes)
     else:
         run.out.note(f"all vectors of {plan.switch.model} exist")
-    filled = _fill_vectors(run, settings, plan)
+    filled = _fill_vectors(run, plan)
     if plan.switch.phase == "filling":
         question = f"Switch from {plan.switch.previous} to {plan.switch.model}?"
         run.confirm(question, yes=yes, otherwise="prepared, but not switched")
 
-    async def commit(service: MemoryService) -> None:
-        async with service.embeddings.switching(settings) as switcher:
-            await switcher.commit(patience=patience)
-
-    run.serve(commit)
-    switch = _make_plan(run, settings).switch
+    _switch(run, lambda switcher: switcher.commit(patience=patience))
+    switch = _switch(run, lambda switcher: switcher.plan()).switch
     run.out.record(
         {
             "switch": to_data(switch),
@@ -292,10 +281,9 @@ def use(
         data=dict,
     )
     _print_failures(filled)
-    if to_profile is not None:
-        run.out.note(f"use profile {to_profile!r} from now on, or its [embedding] settings")
+    named = {key: value for key, value in run.overrides.items() if key.startswith("embedding.")}
     if commands := [
-        f"'edenmem config set {key} {shlex.quote(value)}'" for key, value in changes.items()
+        f"'edenmem config set {key} {shlex.quote(value)}'" for key, value in named.items()
     ]:
         run.out.note(f"use the new model from now on: {', '.join(commands)}")
     run.out.note(
@@ -359,69 +347,27 @@ def _end(run: Invocation, way: _Ending, *, patience: float, yes: bool, dry_run: 
         )
 
 
-def _changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
-    """Return the settings of the new model by dotted key.
+def _switch(run: Invocation, work: Callable[[ModelSwitcher], Awaitable[T]]) -> T:
+    """Run work on the switch to the configured model."""
 
-    Raises:
-        UsageError: A setting is not NAME=VALUE, or is a secret.
-    """
-    changes = {"embedding.model": model} if model else {}
-    for text in to:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"invalid --to: {text!r}", hint="NAME=VALUE, such as dimensions=1024")
-        key = "embedding." + name.strip().removeprefix("embedding.")
-        if key in SECRETS:
-            raise UsageError(
-                f"--to {name} would expose a secret in the process list",
-                hint="put the secret into a profile of a private configuration file, and pass"
-                " --to-profile",
-            )
-        changes[key] = value
-    if "embedding.local_model" in changes:  # overrides the configured provider
-        changes = {"embedding.provider": "local", "embedding.local_path": "", **changes}
-    return changes
+    async def switch(service: MemoryService) -> T:
+        async with service.embeddings.switching(run.settings) as switcher:
+            return await work(switcher)
+
+    return run.serve(switch)
 
 
-def _settings_after(run: Invocation, changes: dict[str, str], profile: str | None) -> Settings:
-    """Return the settings with the new model."""
-    if not changes and profile is None:
-        return run.settings
-    from edenmem.settings.load import load_settings
-
-    kept = dict(run.overrides)
-    if profile is not None:  # --set embedding.* is about the current model
-        kept = {key: value for key, value in kept.items() if not key.startswith("embedding.")}
-    loaded = load_settings(
-        config=Path(run.config) if run.config else None,
-        profile=profile or run.profile,
-        overrides={**kept, **changes},
-        options=dict.fromkeys(changes, "--to"),
-    )
-    return loaded.settings
-
-
-def _make_plan(run: Invocation, settings: Settings) -> SwitchPlan:
-    async def work(service: MemoryService) -> SwitchPlan:
-        async with service.embeddings.switching(settings) as switcher:
-            return await switcher.plan()
-
-    return run.serve(work)
-
-
-def _fill_vectors(run: Invocation, settings: Settings, plan: SwitchPlan) -> BackfillReport:
+def _fill_vectors(run: Invocation, plan: SwitchPlan) -> BackfillReport:
     """Create the new vectors; end the command if some are missing."""
     from edenmem.engine.embeddings.switch import count_missing
 
-    async def fill(service: MemoryService) -> BackfillReport:
-        async with service.embeddings.switching(settings) as switcher:
-            return await switcher.fill(
-                plan,
-                progress=lambda done: progress.step("embedding", done, plan.backfill.facts),
-            )
-
     with show_progress(run.out) as progress:
-        report = run.serve(fill)
+        report = _switch(
+            run,
+            lambda switcher: switcher.fill(
+                plan, progress=lambda done: progress.step("embedding", done, plan.backfill.facts)
+            ),
+        )
     if report.stopped_early or count_missing(report):
         _print_report(run, report)
         run.out.note(f"{plan.switch.in_force} is still in use; run the same command to continue")

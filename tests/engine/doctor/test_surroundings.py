@@ -298,7 +298,7 @@ def test_facts_in_another_language_with_an_english_model(
     german = [f"Der Hund von Anna ist {years} Jahre alt und mag die Katze." for years in range(99)]
     facts = [make_fact(scope, text) for text in german]
     add_facts(on_sqlite.store, *facts)
-    assert "--to local_model=multilingual-e5-small" in remedy()
+    assert "--set embedding.local_model=multilingual-e5-small" in remedy()
     notice = language_notice(on_sqlite.store, model)
     assert notice.startswith("99 of ")
     assert f"but {model} knows only English" in notice
