@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from enum import StrEnum
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,7 +21,7 @@ from edenmem.cli.app.views import count_noun, note_undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.files import file_name, name_file
-from edenmem.cli.terminal.output import OutputFormat, Progress, show_progress
+from edenmem.cli.terminal.output import OutputFormat, Progress, format_of, show_progress
 from edenmem.cli.terminal.prompts import Missing, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.exchange.kinds import FileKind, System, kind_of
@@ -47,11 +46,6 @@ _SHOWN = 10
 _WORDS = ("added", "replaced", "same", "differs", "kept", "refused", "left out")
 
 
-class _OnConflict(StrEnum):
-    KEEP = "keep"
-    REPLACE = "replace"
-
-
 def import_(
     run: Invocation,
     source: Annotated[
@@ -71,13 +65,13 @@ def import_(
         ),
     ] = None,
     on_conflict: Annotated[
-        _OnConflict,
+        options.OnConflict,
         typer.Option(
             "--on-conflict",
             metavar="HOW",
             help="For records that differ: keep the stored one, or replace it.",
         ),
-    ] = _OnConflict.KEEP,
+    ] = "keep",
     skip_bad: Annotated[
         bool,
         typer.Option(
@@ -172,7 +166,7 @@ def import_(
         run.out.note(f"{file_name(source)}: {kind.words}")
         take = partial(
             exchange.import_records,
-            on_conflict=on_conflict.value,
+            on_conflict=on_conflict,
             skip_bad=skip_bad,
             allow_long=allow_long,
             owner=owner,
@@ -561,8 +555,7 @@ def export(
     edenmem export memories.json --to mem0
     edenmem export --salvage rest.jsonl
     """
-    if target is not None and output is not None:
-        raise UsageError("FILE and -o exclude each other")
+    options.exclusive({"FILE": target, "-o": output})
     target = output or target
     if run.out.format in (OutputFormat.JSON, OutputFormat.CSV):
         raise UsageError(
@@ -577,6 +570,11 @@ def export(
         raise UsageError("--to excludes --format and --salvage")
     if target is None:
         raise Missing("FILE")
+    if not (to or is_folder) and format_of(target) not in (OutputFormat.TABLE, OutputFormat.JSONL):
+        raise UsageError(
+            f"export writes JSON Lines: {target}",
+            hint="name the file .jsonl, add --to SYSTEM, or use --format markdown for a folder",
+        )
     exchange = run.service.exchange
     if is_folder:
         _export_folder(run, request, target, force=force)

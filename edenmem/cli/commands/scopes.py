@@ -286,7 +286,7 @@ def list_sessions(
     group: options.Group = None,
     limit: options.Limit = 50,
 ) -> None:
-    """List sessions, latest activity first.
+    """List sessions, latest activity first, with the number of messages to form.
 
     \b
     edenmem session list --agent mira --user lena
@@ -297,7 +297,9 @@ def list_sessions(
         group_id=group,
         limit=options.fetch(limit),
     )
-    run.out.listing(sessions, _SESSIONS, limit=limit, empty="no sessions", header=Session)
+    state = Column[Session]("state", lambda session: _session_state(run, session), "state")
+    columns = [*_SESSIONS, state]
+    run.out.listing(sessions, columns, limit=limit, empty="no sessions", header=Session)
 
 
 _SESSIONS: list[Column[Session]] = [
@@ -307,17 +309,18 @@ _SESSIONS: list[Column[Session]] = [
     Column("users", lambda s: tuple(s.users), "text", "account"),
     Column("group", lambda s: s.group_id),
     Column("last", lambda s: s.last_activity, "time"),
-    Column("state", lambda s: _session_state(s), "state"),
 ]
 
 
-def _session_state(session: Session) -> str:
-    """Return what keeps a session out of a cold run, or how edenmem came to store it."""
+def _session_state(run: Invocation, session: Session) -> str:
+    """Return why no cold run forms it, what is left to form, or how edenmem came to store it."""
     if session.incognito:
         return "incognito"
-    if session.imported:
-        return origin(session)
-    return "" if session.status == "active" else session.status
+    if session.status != "active" and not session.imported:
+        return session.status
+    if pending := run.service.cold.pending(session):
+        return f"{pending:,} to form"
+    return origin(session) if session.imported else ""
 
 
 @group_app.command("list", cls=Command)

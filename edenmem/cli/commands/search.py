@@ -29,7 +29,7 @@ from edenmem.errors import UsageError, line_location
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact, describe_doubt
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.text import ago, figures, one_line
+from edenmem.text import ago, figures, many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.evaluation import Evaluation, RecipeScore
@@ -258,7 +258,10 @@ def _nothing(report: SearchReport) -> str:
 def _list_memory(run: Invocation, report: SearchReport) -> None:
     """Print results of several kinds: facts, reflections, texts."""
     if report.hits and report.passages:
-        run.out.note("scores are comparable within one kind only")
+        run.out.note(
+            "scores are comparable within one kind only: facts from 0 to 1; reflections and texts"
+            " by the words they share with the query, rare words more"
+        )
     facts = [
         MemoryHit(
             kind="fact",
@@ -496,12 +499,12 @@ def eval(
         )
         _print_evaluation(run, evaluation)
     answered = len(queries) - labeled.unanswerable
-    parts = [f"{answered} answerable {'query' if answered == 1 else 'queries'}"]
-    if labeled.unanswerable:
-        parts.append(f"{labeled.unanswerable} unanswerable (silent: no results)")
-    if labeled.lost:
-        parts.append(f"{len(labeled.lost)} skipped without a known label")
-    run.out.note(", ".join(parts))
+    parts = (
+        many(answered, "answerable query", "answerable queries"),
+        f"{labeled.unanswerable} unanswerable (silent: no results)" if labeled.unanswerable else "",
+        f"{len(labeled.lost)} skipped without a known label" if labeled.lost else "",
+    )
+    run.out.note(", ".join(filter(None, parts)))
     end_if(labeled.unknown)
 
 

@@ -94,6 +94,11 @@ class ColdSessions:
                 )
         return found
 
+    def pending(self, session: Session) -> int:
+        """Return the number of messages to form, for the agent with the most."""
+        backlogs = (self._formations.backlog(session.id, each, limit=0) for each in session.agents)
+        return max((backlog.total for backlog in backlogs), default=0)
+
     def unfinished(self, agent_id: str | None = None) -> list[Formation]:
         """Return the running ranges, then the waiting and the failed ones."""
         return [

@@ -261,7 +261,7 @@ class Conversion:
                 line["users"] = sorted(names)
             elif survey.kind is not FileKind.SESSIONS and names:
                 survey.without_user += 1
-        survey.sessions += 1
+        survey.sessions += isinstance(line.get("messages"), list)  # else a bad line
         survey.messages += len(messages)
         for message in messages:
             parts = message.get("content")
