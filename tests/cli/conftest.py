@@ -26,7 +26,6 @@ from unittest.mock import patch
 import pytest
 
 from edenmem.__main__ import main
-from edenmem.cli.app.root import run
 from edenmem.models.changes import AddFact, AddReflection, WritePolicy
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
@@ -107,10 +106,10 @@ class Cli:
     def environment(self, columns: int, extra: Mapping[str, str]) -> dict[str, str]:
         """A shell's environment."""
         return {
+            "EDENMEM_EMBEDDING_PROVIDER": "none",
             **os.environ,
             "EDENMEM_URI": self.uri,
             "EDENMEM_ACTOR": "tester",
-            "EDENMEM_EMBEDDING_PROVIDER": "none",
             "COLUMNS": str(columns),
             "TERM": "xterm-256color",
             "PAGER": "cat",
@@ -234,30 +233,6 @@ def _talk(master: int, process: ForkServerProcess, answers: list[tuple[str, str]
     return shown
 
 
-class Inside:
-    """Like `Cli`, with the streams of pytest."""
-
-    def __init__(
-        self, cli: Cli, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        self._capsys = capsys
-        self._patch = patch
-        for name, value in cli.environment(80, {}).items():
-            patch.setenv(name, value)
-
-    def __call__(self, *arguments: str, columns: int = 80) -> Result:
-        self._patch.setenv("COLUMNS", str(columns))
-        self._capsys.readouterr()
-        code = run(arguments)
-        captured = self._capsys.readouterr()
-        assert "Traceback" not in captured.err, captured.err
-        return Result(code, captured.out, captured.err)
-
-    def json(self, *arguments: str) -> Any:
-        """The rows that a command prints, one for a command that shows one thing."""
-        return self(*arguments, "--format", "json").ok().rows
-
-
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -336,14 +311,6 @@ def cli(prepared: Path, tmp_path: Path) -> Cli:
 def shared_cli(prepared: Path, tmp_path: Path) -> Cli:
     """edenmem on the prepared store itself, for tests that only read."""
     return Cli(f"sqlite:///{prepared}", tmp_path)
-
-
-@pytest.fixture
-def inside(
-    shared_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Inside:
-    """Commands on the prepared store, for tests that only read."""
-    return Inside(shared_cli, monkeypatch, capsys)
 
 
 @pytest.fixture

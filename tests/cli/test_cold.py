@@ -376,11 +376,6 @@ def test_a_failed_range_is_retried_by_hand(cold: Cold) -> None:
     cold.check()
 
 
-@pytest.mark.parametrize("arguments", [(), ("--all", "abcd1234")], ids=["none", "both"])
-def test_retry_wants_to_know_which(cold: Cold, arguments: tuple[str, ...]) -> None:
-    assert cold("retry", *arguments).code == 2
-
-
 # -- crontab -------------------------------------------------------------------------------------
 
 

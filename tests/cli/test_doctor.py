@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edenmem.engine.doctor.report import CATALOG
-from tests.cli.conftest import Cli, Inside, controls
+from tests.cli.conftest import Cli, controls
 from tests.support import damage
 from tests.support.ward import SqliteWard
 
@@ -45,18 +45,8 @@ def at_doctor(healthy: SqliteWard, tmp_path: Path) -> Callable[..., Cli]:
     return damaged
 
 
-@pytest.fixture
-def inside(
-    at_doctor: Callable[..., Cli],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Callable[..., Inside]:
-    """The same with the streams of pytest."""
-    return lambda *kinds: Inside(at_doctor(*kinds), monkeypatch, capsys)
-
-
-def test_a_healthy_memory_in_a_pipe_and_from_cron(inside: Callable[..., Inside]) -> None:
-    run = inside()
+def test_a_healthy_memory_in_a_pipe_and_from_cron(at_doctor: Callable[..., Cli]) -> None:
+    run = at_doctor()
     seen = run("doctor").ok()
     assert "no problems" in seen.out
     assert all(name in seen.out for name in CATALOG)
@@ -66,8 +56,8 @@ def test_a_healthy_memory_in_a_pipe_and_from_cron(inside: Callable[..., Inside])
     assert (quiet.out, quiet.err) == ("", "")
 
 
-def test_what_is_wrong_is_told_with_what_mends_it(inside: Callable[..., Inside]) -> None:
-    run = inside(damage.a_hash_is_wrong, damage.a_source_message_is_gone)
+def test_what_is_wrong_is_told_with_what_mends_it(at_doctor: Callable[..., Cli]) -> None:
+    run = at_doctor(damage.a_hash_is_wrong, damage.a_source_message_is_gone)
     told = " ".join(run("doctor").ok().out.split())  # which reads no hashes
     assert "hashes, blank, limits" in told
     assert "'edenmem doctor --full' runs them" in told
@@ -87,8 +77,8 @@ def test_what_is_wrong_is_told_with_what_mends_it(inside: Callable[..., Inside])
     assert run("doctor", "--check", "hashes", "--agent", "adam").code == 1
 
 
-def test_formats_for_programs(inside: Callable[..., Inside], tmp_path: Path) -> None:
-    run = inside(damage.a_hash_is_wrong)
+def test_formats_for_programs(at_doctor: Callable[..., Cli], tmp_path: Path) -> None:
+    run = at_doctor(damage.a_hash_is_wrong)
     checks = json.loads(run("doctor", "--full", "--format", "json").out)
     assert [check["name"] for check in checks] == list(CATALOG)
     (ill,) = [check for check in checks if check["state"] == "problem"]
@@ -121,20 +111,8 @@ def test_mending_in_a_pipe_wants_to_be_told(at_doctor: Callable[..., Cli]) -> No
     run_id = re.search(r"log --run ([0-9a-f]{24})", mended.out)
     assert run_id
     assert cli("doctor", "--check", "counters").code == 0
-    (entry,) = [e for e in _audit(cli) if e["run_id"] == run_id[1]]
-    assert entry["command"] == "edenmem doctor --fix --yes"
-
-
-def _audit(cli: Cli) -> list[dict[str, str]]:
-    from edenmem.store.sqlite import SqliteStore
-
-    store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
-    entries = [
-        {"run_id": entry.actor.run_id or "", "command": entry.actor.command}
-        for entry in store.log.audit()
-    ]
-    store.database.close()
-    return entries
+    (entry,) = cli.json("log", "--run", run_id[1])
+    assert entry["actor"]["command"] == "edenmem doctor --fix --yes"
 
 
 @pytest.mark.slow
@@ -162,23 +140,21 @@ def test_what_is_asked_and_not_wanted_is_left(at_doctor: Callable[..., Cli]) -> 
 
 
 @pytest.mark.slow
-def test_no_database_and_none_that_answers(
-    empty_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = Inside(empty_cli, monkeypatch, capsys)("doctor")
+def test_no_database_and_none_that_answers(empty_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = empty_cli("doctor")
     assert missing.code == 1
     assert "edenmem init" in missing.out
     assert "no database yet" in missing.out
     monkeypatch.setenv("EDENMEM_STORE_CONNECT_TIMEOUT_SECONDS", "0.2")
-    down = Inside(Cli("mongodb://127.0.0.1:9/none", empty_cli.cwd), monkeypatch, capsys)
+    down = Cli("mongodb://127.0.0.1:9/none", empty_cli.cwd)
     for options in ((), ("--quiet",), ("--check", "hashes")):
         answer = down("doctor", *options)
         assert answer.code == 5
         assert "cannot reach MongoDB" in answer.out
 
 
-def test_options_that_do_not_go_together(inside: Callable[..., Inside]) -> None:
-    run = inside()
+def test_options_that_do_not_go_together(at_doctor: Callable[..., Cli]) -> None:
+    run = at_doctor()
     assert run("doctor", "--dry-run").code == 2
     assert run("doctor", "--atlas", "--fix").code == 2
     no_cluster = run("doctor", "--atlas")
@@ -189,8 +165,8 @@ def test_options_that_do_not_go_together(inside: Callable[..., Inside]) -> None:
     assert "hashes" in unknown.err
 
 
-def test_the_list_of_checks(inside: Callable[..., Inside]) -> None:
-    run = inside()
+def test_the_list_of_checks(at_doctor: Callable[..., Cli]) -> None:
+    run = at_doctor()
     listed = run("doctor", "--list").ok().out
     assert all(check.title in listed for check in CATALOG.values())
     assert all(name in listed for name in CATALOG)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Cli, Inside, controls
+from tests.cli.conftest import Cli, controls
 
 WHALES, WALK = "f" * 23 + "1", "The walk starts at 17:30."
 
@@ -32,8 +32,8 @@ GOOD = (
 )
 
 
-def test_a_table_for_a_person(inside: Inside, tmp_path: Path) -> None:
-    result = inside("eval", write(tmp_path, *GOOD)).ok()
+def test_a_table_for_a_person(shared_cli: Cli, tmp_path: Path) -> None:
+    result = shared_cli("eval", write(tmp_path, *GOOD)).ok()
     header, figures, *_ = (line.split() for line in result.out.splitlines())
     assert header == ["recipe", "kind", "recall@10", "MRR@10", "nDCG@10", "queries", "silent"]
     assert figures == ["text", "all", "1.000", "1.000", "1.000", "2", "1", "of", "1"]
@@ -41,8 +41,8 @@ def test_a_table_for_a_person(inside: Inside, tmp_path: Path) -> None:
     assert "2 answerable queries, 1 unanswerable" in result.err
 
 
-def test_data_for_a_program(inside: Inside, tmp_path: Path) -> None:
-    data, *_ = inside.json("eval", write(tmp_path, *GOOD), "--recipe", "text", "--top-k", "3")
+def test_data_for_a_program(shared_cli: Cli, tmp_path: Path) -> None:
+    data, *_ = shared_cli.json("eval", write(tmp_path, *GOOD), "--recipe", "text", "--top-k", "3")
     assert data == {
         "recipe": "text",
         "kind": "",
@@ -56,16 +56,16 @@ def test_data_for_a_program(inside: Inside, tmp_path: Path) -> None:
     }
 
 
-def test_kinds_are_told_apart(inside: Inside, tmp_path: Path) -> None:
+def test_kinds_are_told_apart(shared_cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path, *GOOD)
-    data = inside.json("eval", file)
+    data = shared_cli.json("eval", file)
     assert [(one["kind"], one["queries"], one["ndcg"]) for one in data] == [
         ("", 2, 1.0),
         ("exact", 1, 1.0),
         ("time", 1, 1.0),
         ("nothing", 0, None),
     ]
-    table = inside("eval", file).ok().out
+    table = shared_cli("eval", file).ok().out
     assert "nan" not in table
     assert [line.split()[1] for line in table.splitlines()[1:]] == [
         "all",
@@ -82,13 +82,13 @@ def test_from_a_pipe_and_no_access_is_counted(shared_cli: Cli) -> None:
     assert shared_cli.json("show", WHALES) == before
 
 
-def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -> None:
+def test_labels_that_mean_nothing_are_reported(shared_cli: Cli, tmp_path: Path) -> None:
     file = write(
         tmp_path,
         row("whale lanterns", WHALES, "Nobody said this.", user="lena"),
         row("whale lanterns", WHALES),  # without --user, no user's facts are seen
     )
-    result = inside("eval", file)
+    result = shared_cli("eval", file)
     assert result.code == 1
     assert "queries.jsonl:1: no searched fact has the text: 'Nobody said this.'" in result.err
     assert f"queries.jsonl:2: fact is outside the scopes of this line: {WHALES}" in result.err
@@ -109,19 +109,19 @@ def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -
     ],
 )
 def test_a_bad_line_is_named(
-    inside: Inside, tmp_path: Path, bad: str, code: int, says: str
+    shared_cli: Cli, tmp_path: Path, bad: str, code: int, says: str
 ) -> None:
-    result = inside("eval", write(tmp_path, GOOD[0], bad))
+    result = shared_cli("eval", write(tmp_path, GOOD[0], bad))
     assert result.code == code
     assert says in result.err
     assert result.out == ""
 
 
-def test_what_cannot_be_done_is_refused(inside: Inside, tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_refused(shared_cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path, *GOOD)
-    missing = inside("eval", str(tmp_path / "none.jsonl"))
+    missing = shared_cli("eval", str(tmp_path / "none.jsonl"))
     assert (missing.code, "no such file" in missing.err) == (3, True)
-    wanting = inside("eval", file, "--recipe", "rrf")
+    wanting = shared_cli("eval", file, "--recipe", "rrf")
     assert (wanting.code, "needs an embedding model" in wanting.err) == (2, True)
 
 

@@ -133,12 +133,6 @@ def test_a_mongodb_that_does_not_answer(silent: bool, cli: Cli) -> None:
     assert "edenmem: error: " in result.err
 
 
-def test_no_language_model(cli: Cli) -> None:
-    result = cli.process("form", "first-visit")
-    assert result.code == 2, result.err
-    assert LLM_HINT in result.err
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -320,6 +314,7 @@ def test_a_terminal_without_unicode_gets_escapes(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        ("form", "first-visit"),
         ("remember", "The hall opens at 9.", "--agent", "mira"),
         ("consolidate", "--agent", "mira", "--force"),
     ],

@@ -14,7 +14,7 @@ from edenmem.models.changes import AddFact
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
-from tests.cli.conftest import LENA, MIRA, TOMAS, VISIT, Cli, Inside, controls
+from tests.cli.conftest import LENA, MIRA, TOMAS, VISIT, Cli, controls
 from tests.support.builders import make_fact, some, writing
 from tests.support.memory import applied
 
@@ -38,13 +38,6 @@ def town(cli: Cli) -> Cli:
     return cli
 
 
-@pytest.fixture
-def here(town: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
-    """Commands on that store in this process."""
-    monkeypatch.chdir(town.cwd)
-    return Inside(town, monkeypatch, capsys)
-
-
 def _facts_of_lena(cli: Cli) -> int:
     with closing(sqlite3.connect(cli.uri.removeprefix("sqlite:///"))) as connection:
         query = "SELECT count(*) FROM facts f JOIN scopes s USING (scope_id) WHERE s.owner = ?"
@@ -52,14 +45,14 @@ def _facts_of_lena(cli: Cli) -> int:
     return count
 
 
-def test_a_dry_run_lists_and_changes_nothing(town: Cli, here: Inside) -> None:
+def test_a_dry_run_lists_and_changes_nothing(town: Cli) -> None:
     before = Path(town.uri.removeprefix("sqlite:///")).read_bytes()
-    shown = here("forget", "--user", "lena", "--dry-run").ok()
+    shown = town("forget", "--user", "lena", "--dry-run").ok()
     assert "To erase: user lena" in shown.out
     assert "Tomas met Lena." in shown.out
     assert "derived" not in shown.out
     assert not controls(shown.out)
-    (data,) = here.json("forget", "--user", "lena", "--dry-run")
+    (data,) = town.json("forget", "--user", "lena", "--dry-run")
     assert data["remove"]["facts"] == 3
     assert {mention["target_type"] for mention in data["mentions"]} == {"fact", "consolidation"}
     assert Path(town.uri.removeprefix("sqlite:///")).read_bytes() == before
@@ -89,7 +82,7 @@ def test_a_receipt_overwrites_nothing_without_force(town: Cli) -> None:
     assert json.loads(old.read_text())["state"] == "complete"
 
 
-def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> None:
+def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli) -> None:
     done = town("forget", "--user", "lena", "--yes", "--receipt", "lena.json").ok()
     assert "still found" not in done.out
     left = some(re.search(r"left +(.+\n(?: {8}.+\n)*)", done.out))
@@ -107,12 +100,12 @@ def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> No
     assert "SHA-256" in receipt["hashes"]
     assert "lena" not in path.read_text().replace("lena.json", "").casefold()
     assert LENA not in path.read_text()
-    (again,) = here.json("forget", "--user", "lena", "--yes")
+    (again,) = town.json("forget", "--user", "lena", "--yes")
     assert again["state"] == "complete"
     assert "facts" not in again["removed"]
     assert again["id"] != receipt["id"]  # FAILURES 112: two runs had one ID
     assert again["forgetting"] == receipt["forgetting"]
-    (entry,) = here.json("show", receipt["id"])
+    (entry,) = town.json("show", receipt["id"])
     assert entry["action"] == "forget"
 
 
@@ -120,39 +113,37 @@ def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> No
 
 
 @pytest.fixture
-def leaked(town: Cli, here: Inside) -> str:
+def leaked(town: Cli) -> str:
     """The ID of a fact with a secret, in an earlier version and a later one."""
     words = ("--agent", "mira", "--content", "The gate opens with hunter2-Tr0ub4dor.")
-    (added,) = here.json("fact", "add", *words)
+    (added,) = town.json("fact", "add", *words)
     edit = ("fact", "edit", added["id"], "--yes", "--content", "The gate opens with swordfish77.")
-    here(*edit).ok()
+    town(*edit).ok()
     return str(added["id"])
 
 
-def test_a_dry_run_shows_what_is_erased_of_a_fact_and_what_stays(here: Inside, leaked: str) -> None:
-    here("fact", "add", "--agent", "mira", "Note: The gate opens with swordfish77.").ok()
-    shown = here("forget", "--fact", leaked, "--dry-run").ok()
+def test_a_dry_run_shows_what_is_erased_of_a_fact_and_what_stays(town: Cli, leaked: str) -> None:
+    town("fact", "add", "--agent", "mira", "Note: The gate opens with swordfish77.").ok()
+    shown = town("forget", "--fact", leaked, "--dry-run").ok()
     assert f"To erase: fact {leaked}" in shown.out
     assert "hunter2-Tr0ub4dor" in shown.out
     assert re.search(r"versions in history +\d", shown.out)
     assert re.search(r"fact +mention +keep ", shown.out)
     assert "backups, exports and other copies" in shown.out
     assert "--name" in " ".join(shown.out.split())
-    (data,) = here.json("forget", "--fact", leaked, "--dry-run")
+    (data,) = town.json("forget", "--fact", leaked, "--dry-run")
     assert (data["kind"], data["facts"], data["remove"]["facts"]) == ("fact", [leaked], 1)
-    assert here("show", leaked).code == 0
+    assert town("show", leaked).code == 0
 
 
-def test_a_fact_is_erased_with_a_receipt_without_content(
-    town: Cli, here: Inside, leaked: str
-) -> None:
+def test_a_fact_is_erased_with_a_receipt_without_content(town: Cli, leaked: str) -> None:
     """An access key stayed in the history after 'delete', and no command erased it."""
     refused = town("forget", "--fact", leaked[:20])
     assert (refused.code, "--yes" in refused.err) == (2, True)
-    here("delete", leaked, "--yes").ok()
+    town("delete", leaked, "--yes").ok()
     path = Path(town.uri.removeprefix("sqlite:///"))
     assert b"hunter2-Tr0ub4dor" in path.read_bytes()
-    done = here("forget", "--fact", leaked, "--yes", "--receipt", "r.json").ok()
+    done = town("forget", "--fact", leaked, "--yes", "--receipt", "r.json").ok()
     assert re.search(r"left +nothing", done.out)
     assert "from the source messages" in done.err
     for file in path.parent.glob(f"{path.name}*"):
@@ -161,45 +152,41 @@ def test_a_fact_is_erased_with_a_receipt_without_content(
     receipt = json.loads((town.cwd / "r.json").read_text())
     assert (receipt["subject"]["kind"], receipt["state"]) == ("fact", "complete")
     assert leaked not in json.dumps(receipt)
-    entries = here.json("log", "--limit", "0")
+    entries = town.json("log", "--limit", "0")
     assert "hunter2" not in json.dumps(entries)
     assert entries[0]["action"] == "forget"
-    assert here("restore", leaked).code == 3
-    assert here("undo", next(one["id"] for one in entries if one["target_id"] == leaked)).code == 4
-    again = here("forget", "--fact", leaked, "--yes").ok()
+    assert town("restore", leaked).code == 3
+    assert town("undo", next(one["id"] for one in entries if one["target_id"] == leaked)).code == 4
+    again = town("forget", "--fact", leaked, "--yes").ok()
     assert "nothing to remove" in again.err
-    here("doctor").ok()
+    town("doctor").ok()
 
 
-def test_memory_that_mentions_the_words_of_a_fact_goes_on_request(
-    town: Cli, here: Inside, leaked: str
-) -> None:
-    here("reflection", "add", "--agent", "mira", "They call it swordfish77 now.").ok()
-    kept = here("forget", "--fact", leaked, "--name", "swordfish77", "--yes").ok()
+def test_memory_that_mentions_the_words_of_a_fact_goes_on_request(town: Cli, leaked: str) -> None:
+    town("reflection", "add", "--agent", "mira", "They call it swordfish77 now.").ok()
+    kept = town("forget", "--fact", leaked, "--name", "swordfish77", "--yes").ok()
     assert "kept 1 entry that repeats a text or mentions a name; see --mentions" in kept.err
     gone = ("--name", "swordfish77", "--mentions", "remove", "--yes")
-    here("forget", "--fact", leaked, *gone).ok()
+    town("forget", "--fact", leaked, *gone).ok()
     path = Path(town.uri.removeprefix("sqlite:///"))
     assert b"swordfish" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("subject", [("--user", "lena"), ("--session", "first-visit")])
-def test_plan_and_result_have_the_same_lines(here: Inside, subject: tuple[str, str]) -> None:
+def test_plan_and_result_have_the_same_lines(town: Cli, subject: tuple[str, str]) -> None:
     words = ("forget", *subject, "--messages")
-    (plan,) = here.json(*words, "--dry-run")
-    (kept,) = here.json("forget", *subject, "--dry-run")
-    (done,) = here.json(*words, "--yes")
+    (plan,) = town.json(*words, "--dry-run")
+    (kept,) = town.json("forget", *subject, "--dry-run")
+    (done,) = town.json(*words, "--yes")
     assert plan["remove"].keys() >= {"sessions", "messages"}
     assert ("1 account" in kept["stays"]) == (subject[0] == "--user")
     assert not any("conversations" in line for line in plan["stays"])
     assert done["removed"] == plan["remove"]
 
 
-def test_rewriting_by_the_model_in_a_pipe(
-    town: Cli, here: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rewriting_by_the_model_in_a_pipe(town: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "The walk starts at 17:30."
-    (data,) = here.json("forget", "--user", "lena", "--dry-run")
+    (data,) = town.json("forget", "--user", "lena", "--dry-run")
     lines = []
     for mention in data["mentions"]:
         is_text = mention["target_type"] == "consolidation"
@@ -210,15 +197,15 @@ def test_rewriting_by_the_model_in_a_pipe(
     replay.write_text("\n".join(lines) + "\n")
     monkeypatch.setenv("EDENMEM_LLM_PROVIDER", "replay")
     monkeypatch.setenv("EDENMEM_LLM_REPLAY", str(replay))
-    done = here("forget", "--user", "lena", "--yes", "--mentions", "rewrite")
+    done = town("forget", "--user", "lena", "--yes", "--mentions", "rewrite")
     assert done.code == 1  # one answer named her again
     assert ": the new text still names" in done.err
     assert "-The walk starts at 17:30. Lena leads it." in done.err
-    (shown,) = here.json("consolidation", "show", "--agent", "mira")
+    (shown,) = town.json("consolidation", "show", "--agent", "mira")
     assert shown["consolidated_content"] == text
 
 
-def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside) -> None:
+def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli) -> None:
     """Known failure 81: what was learned from her own session stayed, since no name is in it."""
     text = "The pier is shut at noon."
     path = Path(town.uri.removeprefix("sqlite:///"))
@@ -229,16 +216,16 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
     store.database.close()
 
     def listed(*more: str) -> list[str]:
-        (data,) = here.json("forget", "--user", "lena", "--dry-run", *more)
+        (data,) = town.json("forget", "--user", "lena", "--dry-run", *more)
         return [one["treatment"] for one in data["mentions"] if one["learned"] == "alone"]
 
-    shown = here("forget", "--user", "lena", "--dry-run", "--learned", "remove").ok()
+    shown = town("forget", "--user", "lena", "--dry-run", "--learned", "remove").ok()
     assert re.search(r"fact +learned +remove ", shown.out)
     assert listed() == ["keep"]
-    kept = here("forget", "--user", "lena", "--yes").ok()
+    kept = town("forget", "--user", "lena", "--yes").ok()
     assert "kept 3 entries that mention" in kept.err
     assert listed("--learned", "remove") == ["remove"]
-    here("forget", "--user", "lena", "--yes", "--learned", "remove").ok()
+    town("forget", "--user", "lena", "--yes", "--learned", "remove").ok()
     assert listed("--learned", "remove") == []
     assert text.encode() not in path.read_bytes()
 
@@ -259,12 +246,12 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_done(
-    inside: Inside, arguments: tuple[str, ...], code: int, said: str
+    shared_cli: Cli, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    refused = inside("forget", *arguments, "--yes")
+    refused = shared_cli("forget", *arguments, "--yes")
     assert refused.code == code
     assert said in refused.err
-    assert len(inside.json("fact", "list", "--agent", "mira", "--user", "lena")) >= 3
+    assert len(shared_cli.json("fact", "list", "--agent", "mira", "--user", "lena")) >= 3
 
 
 @pytest.mark.parametrize(("typed", "left"), [("mira\r", 0), ("otto\r", 3)])
@@ -276,25 +263,25 @@ def test_for_a_whole_agent_the_name_is_typed(town: Cli, typed: str, left: int) -
     assert _facts_of_lena(town) == left
 
 
-def test_a_person_is_shown_exported_and_forgotten(here: Inside, town: Cli) -> None:
-    shown = here("person", "show", "lena").ok().out
+def test_a_person_is_shown_exported_and_forgotten(town: Cli) -> None:
+    shown = town("person", "show", "lena").ok().out
     assert "Stored about lena" in shown
     assert "Tomas met Lena." in shown
-    (data,) = here.json("person", "export", "lena")
+    (data,) = town.json("person", "export", "lena")
     told = "Lena folds ninety whale lanterns."
     assert told in [each["content"] for each in data["records"]["fact"]]
-    page = here("person", "export", "lena", "-o", str(town.cwd / "lena.md"))
+    page = town("person", "export", "lena", "-o", str(town.cwd / "lena.md"))
     assert page.ok().out == ""
     written = (town.cwd / "lena.md").read_text()
     assert f"- {told}" in written
-    here("person", "forget", "lena", "--yes", "--receipt", "gone.json").ok()
+    town("person", "forget", "lena", "--yes", "--receipt", "gone.json").ok()
     assert not _facts_of_lena(town)
-    assert "nothing came back" in here("forget", "--check", "gone.json").ok().err
+    assert "nothing came back" in town("forget", "--check", "gone.json").ok().err
     with closing(sqlite3.connect(town.uri.removeprefix("sqlite:///"))) as connection:
         connection.execute(
             "UPDATE facts SET scope_id = (SELECT scope_id FROM scopes WHERE owner = ?)", (LENA,)
         )
         connection.commit()
-    found = here("forget", "--check", "gone.json")
+    found = town("forget", "--check", "gone.json")
     assert found.code == 1
     assert "facts" in found.out

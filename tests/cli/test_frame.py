@@ -15,7 +15,7 @@ from edenmem import __version__
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.root import COMMANDS, app, run
 from edenmem.settings.keys import defaults
-from tests.cli.conftest import Cli, Inside
+from tests.cli.conftest import Cli
 from tests.support.commands import every_command
 
 EVERY = dict(every_command())
@@ -148,14 +148,14 @@ def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
         (["agent", "set", "mira", "otto"], "too many arguments: otto"),
     ],
 )
-def test_errors_of_the_parser_have_our_form(line: list[str], message: str, inside: Inside) -> None:
-    refused = inside(*line)
+def test_errors_of_the_parser_have_our_form(line: list[str], message: str, shared_cli: Cli) -> None:
+    refused = shared_cli(*line)
     assert (refused.code, refused.out) == (2, "")
     assert f"edenmem: error: {message}\n" in refused.err
     assert "  hint: see 'edenmem" in refused.err
 
 
-def test_a_wrong_request_is_one_message_and_exit_2(inside: Inside) -> None:
+def test_a_wrong_request_is_one_message_and_exit_2(shared_cli: Cli) -> None:
     for arguments, said in (
         (["fcat"], "did you mean 'fact'?"),
         (["fact", "lst"], "did you mean 'list'"),
@@ -216,6 +216,9 @@ def test_a_wrong_request_is_one_message_and_exit_2(inside: Inside) -> None:
         (["fact", "list", "--set", "search.topk=3"], "did you mean search.top_k?"),
         (["cold", "crontab", "--every", "90s"], "whole minutes"),
         (["form", "first-visit", "--due"], "exclude each other"),
+        (["cold", "retry", "--all", "abcd1234"], "exclude each other"),
+        (["mcp", "--port", "0"], "--host and --port need --http"),
+        (["export", "x.json"], "export writes JSON Lines"),
         (["search", "1", "2", "3", "4", "--agent", "mira"], "at most 3"),
         (["demo", "--format", "json"], "does not support --format json"),
         (["agent", "add", "x", "--id", "xyz"], "24 hex digits"),
@@ -224,7 +227,7 @@ def test_a_wrong_request_is_one_message_and_exit_2(inside: Inside) -> None:
         (["agent", "add", "mi\nra"], "no control characters"),
         (["agent", "add", "\u202eexe.arim"], "no control characters"),
     ):
-        result = inside(*arguments)
+        result = shared_cli(*arguments)
         assert (result.code, result.out) == (2, ""), arguments
         assert result.err.startswith("edenmem: error: ")
         assert said in result.err
@@ -266,8 +269,6 @@ def test_an_error_names_the_option_or_variable_that_set_the_value(cli: Cli) -> N
     assert f"--uri: {invalid}" in cli("status", "--uri", "foo://bar").err
     assert f"EDENMEM_URI: {invalid}" in cli("status", env={"EDENMEM_URI": "foo://bar"}).err
     assert "--set: search.top_k must be" in cli("status", "--set", "search.top_k=x").err
-    switch = cli("embed", "use", "--to", "dimensions=x")
-    assert "--to: embedding.dimensions must be" in switch.err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.cli.conftest import HOSTILE, Cli, Inside, controls
+from tests.cli.conftest import HOSTILE, Cli, controls
 
 pytestmark = pytest.mark.slow
 
@@ -43,9 +43,9 @@ READING = [
 ]
 
 
-def test_in_a_pipe_no_text_is_obeyed(inside: Inside, prepared: Path) -> None:
+def test_in_a_pipe_no_text_is_obeyed(shared_cli: Cli, prepared: Path) -> None:
     for command in READING:
-        result = inside(*command).ok()
+        result = shared_cli(*command).ok()
         assert result.out, command
         if command[0] != "context":  # its result is the XML itself, which stays exact in a pipe
             assert not controls(result.out), command
@@ -80,53 +80,53 @@ def test_markup_is_shown_as_it_was_written(on_terminal: bool, shared_cli: Cli) -
     assert "endless endless" in shown
 
 
-def test_json_is_valid_exact_and_the_same_twice(inside: Inside) -> None:
+def test_json_is_valid_exact_and_the_same_twice(shared_cli: Cli) -> None:
     for command in READING:
-        first = inside(*command, "--format", "json").ok()
+        first = shared_cli(*command, "--format", "json").ok()
         shows_one = "show" in command[:2] or command[0] in ("context", "status")
         shows_one |= command[1] == "policy" if len(command) > 1 else False
         assert isinstance(first.data, dict if shows_one else list), command
         assert all(isinstance(row, dict) for row in first.rows), command
         assert not controls(first.out), command
-        again = inside(*command, "--format", "json").ok()
+        again = shared_cli(*command, "--format", "json").ok()
         assert first.out == again.out or command[0] in ("status", "context"), command
-        lines = inside(*command, "--format", "jsonl").ok().out.splitlines()
+        lines = shared_cli(*command, "--format", "jsonl").ok().out.splitlines()
         assert len(lines) == len(first.rows), command
         if first.out == again.out:
             assert [json.loads(line) for line in lines] == first.rows, command
 
 
 @pytest.mark.parametrize("format", ["markdown", "csv"])
-def test_no_other_format_is_refused(format: str, inside: Inside) -> None:
+def test_no_other_format_is_refused(format: str, shared_cli: Cli) -> None:
     for command in READING:
-        result = inside(*command, "--format", format).ok()
+        result = shared_cli(*command, "--format", format).ok()
         assert result.out, command
         if format == "markdown" and command[0] != "context":
             assert not controls(result.out), command
 
 
-def test_json_keeps_every_character_of_a_fact(inside: Inside) -> None:
-    (fact,) = inside.json("show", "f" * 23 + "2")
+def test_json_keeps_every_character_of_a_fact(shared_cli: Cli) -> None:
+    (fact,) = shared_cli.json("show", "f" * 23 + "2")
     assert fact["content"] == HOSTILE
 
 
-def test_a_markdown_table_has_one_line_for_each_fact(inside: Inside) -> None:
+def test_a_markdown_table_has_one_line_for_each_fact(shared_cli: Cli) -> None:
     command = ("fact", "list", "--agent", "mira", "--user", "lena")
-    out = inside(*command, "--format", "markdown").ok().out
-    assert len(out.splitlines()) == 2 + len(inside.json(*command))
+    out = shared_cli(*command, "--format", "markdown").ok().out
+    assert len(out.splitlines()) == 2 + len(shared_cli.json(*command))
     assert not controls(out)
     assert r"\[/red\]" in out
 
 
-def test_the_context_is_well_formed_whatever_was_stored(inside: Inside) -> None:
-    result = inside("context", "first-visit", "--refresh").ok()
+def test_the_context_is_well_formed_whatever_was_stored(shared_cli: Cli) -> None:
+    result = shared_cli("context", "first-visit", "--refresh").ok()
     root = ElementTree.fromstring(result.out)
     assert root.tag == "MemoryContext"
     assert not [element for element in root.iter() if element.tag == "System"]
     assert "tokens" in result.err
 
 
-def test_hostile_words_of_the_command_line_are_not_obeyed(inside: Inside) -> None:
+def test_hostile_words_of_the_command_line_are_not_obeyed(shared_cli: Cli) -> None:
     for command in (
         ("show", "\x1b]0;x\x07[/red]"),
         ("search", "\x1b[2J", "--agent", "\x1b[31m"),
@@ -134,6 +134,6 @@ def test_hostile_words_of_the_command_line_are_not_obeyed(inside: Inside) -> Non
         ("fact", "list", "--\x1b[31m"),
         ("fact", "list", "--since", "\x1b[31m"),
     ):
-        result = inside(*command)
+        result = shared_cli(*command)
         assert result.code in (2, 3)
         assert not controls(result.err)

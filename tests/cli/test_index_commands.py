@@ -14,7 +14,7 @@ from edenmem.models.ids import new_id
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
-from tests.cli.conftest import Cli, Inside
+from tests.cli.conftest import Cli
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import make_agent
 
@@ -43,14 +43,6 @@ def on_atlas(atlas: AtlasServer, tmp_path: Path) -> Iterator[Cli]:
 def on_mongodb(secantus_uri: str, tmp_path: Path) -> Iterator[Cli]:
     """edenmem on a MongoDB without search commands."""
     yield from _cli_on(secantus_uri, tmp_path)
-
-
-@pytest.fixture
-def atlas_inside(
-    on_atlas: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Inside:
-    """The same with the streams of pytest."""
-    return Inside(on_atlas, monkeypatch, capsys)
 
 
 #: There is no embedding model here, and no score of so few facts is over Lucene's floor.
@@ -84,25 +76,25 @@ def test_from_a_missing_index_to_an_answer(on_atlas: Cli, atlas: AtlasServer) ->
     assert "text: exists" in on_atlas("index", "create").ok().out
 
 
-def test_a_difference_is_shown_asked_about_and_changed(atlas_inside: Inside) -> None:
-    atlas_inside("index", "create", "text").ok()
+def test_a_difference_is_shown_asked_about_and_changed(on_atlas: Cli) -> None:
+    on_atlas("index", "create", "text").ok()
     other = ("--set", "search.analyzer=lucene.standard")
-    create = atlas_inside("index", "create", "text", *other)
+    create = on_atlas("index", "create", "text", *other)
     assert create.code == 1
     assert "edenmem index create --update" in create.out
-    assert atlas_inside("index", "list", "--check", "text", *other).code == 1
+    assert on_atlas("index", "list", "--check", "text", *other).code == 1
 
-    dry = atlas_inside("index", "create", "--update", "--dry-run", *other).ok()
+    dry = on_atlas("index", "create", "--update", "--dry-run", *other).ok()
     assert "content.analyzer: is lucene.english, expected lucene.standard" in dry.err
     assert "would be updated" in dry.out
-    unasked = atlas_inside("index", "create", "--update", *other)
+    unasked = on_atlas("index", "create", "--update", *other)
     assert unasked.code == 2
     assert "--yes" in unasked.err
-    atlas_inside("index", "create", "--update", "--yes", *other).ok()
-    (state,) = atlas_inside.json("index", "list", "--check", "text", *other)
+    on_atlas("index", "create", "--update", "--yes", *other).ok()
+    (state,) = on_atlas.json("index", "list", "--check", "text", *other)
     assert (state["name"], state["status"], state["queryable"]) == (TEXT_INDEX, "ready", True)
     assert state["found"]["mappings"]["fields"]["scope"] == [{"type": "token"}]
-    assert "match their definitions" in atlas_inside("index", "create", "--update", *other).ok().err
+    assert "match their definitions" in on_atlas("index", "create", "--update", *other).ok().err
 
 
 def test_dropping_asks_and_keeps_what_protects(on_atlas: Cli) -> None:
@@ -118,10 +110,8 @@ def test_dropping_asks_and_keeps_what_protects(on_atlas: Cli) -> None:
     assert "prevents duplicates" in unique.err
 
 
-def test_a_dry_run_of_drop_is_what_the_run_does(
-    on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    eden = Inside(on_mongodb, monkeypatch, capsys)
+def test_a_dry_run_of_drop_is_what_the_run_does(on_mongodb: Cli) -> None:
+    eden = on_mongodb
     for name in ("fact_dedup_idx", "fact_scope_idx"):
         for how in ("--dry-run", "--yes"):
             assert eden("index", "drop", "edenmem_usage_time", name, how).code == 4
@@ -150,81 +140,79 @@ def test_a_terminal_shows_what_is_waited_for(on_atlas: Cli, atlas: AtlasServer) 
 
 
 def test_a_fact_can_be_waited_for(
-    atlas_inside: Inside, atlas: AtlasServer, monkeypatch: pytest.MonkeyPatch
+    on_atlas: Cli, atlas: AtlasServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known failure 32: a new document was not yet searchable, and nobody said so."""
     add = ("fact", "add", "--agent", "mira")
-    assert atlas_inside(*add, "First.", "--wait").code == 5  # there is no index to wait for
-    atlas_inside("index", "create", "text").ok()
+    assert on_atlas(*add, "First.", "--wait").code == 5  # there is no index to wait for
+    on_atlas("index", "create", "text").ok()
     atlas.lag = 4
-    atlas_inside(*add, "Second, about lanterns.", "--wait").ok()
-    found = atlas_inside("search", "lanterns", "--agent", "mira", *_TEXT).ok()
+    on_atlas(*add, "Second, about lanterns.", "--wait").ok()
+    found = on_atlas("search", "lanterns", "--agent", "mira", *_TEXT).ok()
     assert "Second" in found.out
     atlas.lag = 1000
     monkeypatch.setattr(change, "_PATIENCE", 0.3)
-    late = atlas_inside(*add, "Third.", "--wait")
+    late = on_atlas(*add, "Third.", "--wait")
     assert late.code == 1
     assert "is stored" in late.err
 
 
 def test_an_edit_and_a_restored_version_can_be_waited_for(
-    atlas_inside: Inside, atlas: AtlasServer
+    on_atlas: Cli, atlas: AtlasServer
 ) -> None:
     """Known failure 32: the index has the fact, and in it the text that was corrected."""
-    atlas_inside("index", "create", "text").ok()
+    on_atlas("index", "create", "text").ok()
     add = ("fact", "add", "--agent", "mira", "--format", "json")
-    fact = atlas_inside(*add, "The ferry brings lanterns.", "--wait").ok().data[0]["id"]
+    fact = on_atlas(*add, "The ferry brings lanterns.", "--wait").ok().data[0]["id"]
 
     def found(word: str) -> bool:
-        return fact in atlas_inside("search", word, "--agent", "mira", *_TEXT, "--format=json").out
+        return fact in on_atlas("search", word, "--agent", "mira", *_TEXT, "--format=json").out
 
     edits = ("fact", "edit", fact, "--yes", "--content")
-    noted = atlas_inside(*edits, "The ferry brings candles.").ok()
+    noted = on_atlas(*edits, "The ferry brings candles.").ok()
     assert "--wait waits for that" in noted.err
     atlas.lag = 6
-    atlas_inside(*edits, "The ferry brings torches.", "--wait").ok()
+    on_atlas(*edits, "The ferry brings torches.", "--wait").ok()
     assert found("torches")
     assert not found("candles")
-    atlas_inside("restore", fact, "--version", "1", "--yes", "--wait").ok()
+    on_atlas("restore", fact, "--version", "1", "--yes", "--wait").ok()
     assert found("lanterns")
-    atlas_inside("delete", fact, "--yes").ok()
+    on_atlas("delete", fact, "--yes").ok()
     atlas.lag = 6
-    atlas_inside("restore", fact, "--wait").ok()
+    on_atlas("restore", fact, "--wait").ok()
     assert found("lanterns")
     atlas.lag = 0
-    atlas_inside(*edits, "The ferry brings flares.", "--wait").ok()
-    same = atlas_inside(*edits, "The ferry brings flares.", "--wait").ok()
+    on_atlas(*edits, "The ferry brings flares.", "--wait").ok()
+    same = on_atlas(*edits, "The ferry brings flares.", "--wait").ok()
     assert "the text is unchanged" in same.err
 
 
-def test_the_doctor_tries_the_cluster(atlas_inside: Inside, atlas: AtlasServer) -> None:
-    assert atlas_inside("doctor", "--atlas").code == 2
-    report = atlas_inside("doctor", "--atlas", "--yes").ok()
+def test_the_doctor_tries_the_cluster(on_atlas: Cli, atlas: AtlasServer) -> None:
+    assert on_atlas("doctor", "--atlas").code == 2
+    report = on_atlas("doctor", "--atlas", "--yes").ok()
     assert "all tests passed" in report.out
     assert "failed" not in report.out
     atlas.failure = "no room"
-    (data,) = atlas_inside("doctor", "--atlas", "--yes", "--format", "json").data
+    (data,) = on_atlas("doctor", "--atlas", "--yes", "--format", "json").data
     assert data["passed"] is False
     assert data["removed"] is True
     assert "no room" in str(data["steps"]) or "failed" in str(data["steps"])
-    assert atlas_inside("doctor", "--atlas", "--yes").code == 1
+    assert on_atlas("doctor", "--atlas", "--yes").code == 1
 
 
-def test_without_search_commands_it_says_why(
-    on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    inside = Inside(on_mongodb, monkeypatch, capsys)
-    made = inside("index", "create").ok()
+def test_without_search_commands_it_says_why(on_mongodb: Cli) -> None:
+    eden = on_mongodb
+    made = eden("index", "create").ok()
     assert "no search commands" in made.out
-    inside("index", "drop", "edenmem_usage_time", "--yes").ok()
-    assert "edenmem_usage_time: created" in inside("index", "create").ok().out
-    states = inside.json("index", "list", "--check")
+    eden("index", "drop", "edenmem_usage_time", "--yes").ok()
+    assert "edenmem_usage_time: created" in eden("index", "create").ok().out
+    states = eden.json("index", "list", "--check")
     assert {one["status"] for one in states} == {"unavailable"}
-    assert inside("index", "create", "text").code == 5
-    assert inside("doctor", "--atlas", "--yes").code == 5
-    inside("fact", "add", "--agent", "mira", "Found at once.", "--wait").ok()
-    (fact,) = inside.json("fact", "list", "--agent", "mira")
-    edited = inside("fact", "edit", fact["id"], "--content", "At once.", "--yes", "--wait").ok()
+    assert eden("index", "create", "text").code == 5
+    assert eden("doctor", "--atlas", "--yes").code == 5
+    eden("fact", "add", "--agent", "mira", "Found at once.", "--wait").ok()
+    (fact,) = eden.json("fact", "list", "--agent", "mira")
+    edited = eden("fact", "edit", fact["id"], "--content", "At once.", "--yes", "--wait").ok()
     assert "search index" not in edited.err
 
 
@@ -247,18 +235,16 @@ def test_on_sqlite_they_are_reported_and_made_anew(cli: Cli) -> None:
     assert "lanterns" in cli("search", "lanterns", "--agent", "mira", "--user", "lena", *_TEXT).out
 
 
-def test_without_a_model_the_vector_index_is_left_out(atlas_inside: Inside) -> None:
-    made = {one["name"]: one for one in atlas_inside.json("index", "create", "--no-wait")}
+def test_without_a_model_the_vector_index_is_left_out(on_atlas: Cli) -> None:
+    made = {one["name"]: one for one in on_atlas.json("index", "create", "--no-wait")}
     assert made[VECTOR_INDEX]["outcome"] == "left_out"
     assert "embedding model" in made[VECTOR_INDEX]["note"]
-    assert atlas_inside("index", "create", "vector").code == 5
+    assert on_atlas("index", "create", "vector").code == 5
 
 
-def test_the_platforms_index_is_replaced_on_request(
-    on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_platforms_index_is_replaced_on_request(on_mongodb: Cli) -> None:
     """Known failure 54, as a person meets it."""
-    eden = Inside(on_mongodb, monkeypatch, capsys)
+    eden = on_mongodb
     uri, _, name = on_mongodb.uri.rpartition("/")
     client: MongoClient[Any]
     with MongoClient(uri) as client:
@@ -299,12 +285,10 @@ def test_the_platforms_index_is_replaced_on_request(
     assert "kept" in eden("index", "list", "--conflicts", "--format", "csv").ok().out
 
 
-def test_an_empty_database_is_told_from_the_platforms(
-    secantus_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_an_empty_database_is_told_from_the_platforms(secantus_uri: str, tmp_path: Path) -> None:
     """A misspelled name gave the same list as the right one."""
     name = f"test_{new_id()}"
-    eden = Inside(Cli(f"{secantus_uri.rstrip('/')}/{name}", tmp_path), monkeypatch, capsys)
+    eden = Cli(f"{secantus_uri.rstrip('/')}/{name}", tmp_path)
     checked = eden("init", "--dry-run").ok()
     assert f"{name} has no users3 collection" in checked.err
     assert "indexes: memory2_facts" in checked.out

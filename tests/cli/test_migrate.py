@@ -20,7 +20,7 @@ from edenmem.engine.migration.migrations import source_of
 from edenmem.models.migration import RunState
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks.v1_dump import make_dump
-from tests.cli.conftest import Cli, Inside
+from tests.cli.conftest import Cli
 from tests.support.schema_steps import add_steps
 
 pytestmark = pytest.mark.slow
@@ -37,22 +37,18 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def new_cli(
-    empty_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Inside:
-    """Commands on a new store, in this process: only what is about processes needs others."""
-    monkeypatch.chdir(empty_cli.cwd)
-    inside = Inside(empty_cli, monkeypatch, capsys)
-    inside("init", "--yes").ok()
-    return inside
+def new_cli(empty_cli: Cli) -> Cli:
+    """Commands on a new store."""
+    empty_cli("init", "--yes").ok()
+    return empty_cli
 
 
-def counts(cli: Inside) -> dict[str, int]:
+def counts(cli: Cli) -> dict[str, int]:
     found: dict[str, int] = cli.json("status")[0]["store"]["counts"]
     return found
 
 
-def test_a_migration_from_its_plan_to_its_way_back(new_cli: Inside, dump: Path) -> None:
+def test_a_migration_from_its_plan_to_its_way_back(new_cli: Cli, dump: Path) -> None:
     (plan,) = new_cli.json("migrate", "v1", "--from", str(dump), "--dry-run")
     assert plan["dry_run"]
     assert sum(plan["documents"].values()) == _SIZE
@@ -96,7 +92,7 @@ def test_a_migration_from_its_plan_to_its_way_back(new_cli: Inside, dump: Path) 
 
 
 def test_verify_ends_with_1_when_something_is_missing(
-    new_cli: Inside, dump: Path, tmp_path: Path
+    new_cli: Cli, dump: Path, tmp_path: Path
 ) -> None:
     new_cli("migrate", "v1", "--from", str(dump), "--yes", "--no-embed").ok()
     file = sqlite3.connect(tmp_path / "new.db")
@@ -114,7 +110,7 @@ def test_verify_ends_with_1_when_something_is_missing(
     assert "memory_sessions/" in found.out
 
 
-def test_one_agent_alone_and_other_ways_of_asking(new_cli: Inside, dump: Path) -> None:
+def test_one_agent_alone_and_other_ways_of_asking(new_cli: Cli, dump: Path) -> None:
     (plan,) = new_cli.json("migrate", "v1", "--from", str(dump), "--dry-run")
     agent = plan["rows"][0]["agent_id"]
     options = ("--agent", agent, "--shards", "keep", "--provenance", "--episodes", "keep")
@@ -128,7 +124,7 @@ def test_one_agent_alone_and_other_ways_of_asking(new_cli: Inside, dump: Path) -
 
 
 def test_known_failure_80_incomplete_input_is_exit_1_until_it_is_accepted(
-    new_cli: Inside, dump: Path, tmp_path: Path
+    new_cli: Cli, dump: Path, tmp_path: Path
 ) -> None:
     """Known failure 80: a dump that ends in the middle counted as verified."""
     broken = tmp_path / os.fsdecode(b"caf\xe9")
@@ -159,7 +155,7 @@ def test_known_failure_80_incomplete_input_is_exit_1_until_it_is_accepted(
 
 
 def test_of_several_databases_and_files_one_is_named(
-    new_cli: Inside, dump: Path, tmp_path: Path
+    new_cli: Cli, dump: Path, tmp_path: Path
 ) -> None:
     both = tmp_path / "both"
     for name in ("eden", "staging"):
@@ -181,7 +177,7 @@ def test_of_several_databases_and_files_one_is_named(
 
 
 def test_known_failure_42_nothing_skips_the_question(
-    new_cli: Inside, empty_cli: Cli, dump: Path
+    new_cli: Cli, empty_cli: Cli, dump: Path
 ) -> None:
     """Known failure 42: one option skipped the confirmation of another."""
     for options in ((), ("--no-embed",), ("--format", "json")):
@@ -196,7 +192,7 @@ def test_known_failure_42_nothing_skips_the_question(
     assert not any(counts(new_cli).values())
 
 
-def test_an_agent_is_named_as_in_the_source(new_cli: Inside) -> None:
+def test_an_agent_is_named_as_in_the_source(new_cli: Cli) -> None:
     source = ("--from", str(EXAMPLE), "--allow-incomplete")
     (plan,) = new_cli.json("migrate", "v1", *source, "--agent", "otto", "--dry-run")
     assert {row["agent"] for row in plan["rows"]} == {"", "otto"}
@@ -204,7 +200,7 @@ def test_an_agent_is_named_as_in_the_source(new_cli: Inside) -> None:
     assert f"no memory in the source for: {'a' * 24}" in absent.err
 
 
-def test_a_username_that_is_taken_is_named_with_what_to_do(new_cli: Inside) -> None:
+def test_a_username_that_is_taken_is_named_with_what_to_do(new_cli: Cli) -> None:
     new_cli("agent", "add", "mira").ok()
     command = ("migrate", "v1", "--from", str(EXAMPLE), "--no-embed", "--allow-incomplete", "--yes")
     told = " ".join(new_cli(*command).ok().err.split())
@@ -222,7 +218,7 @@ def test_before_there_is_a_store_it_can_be_planned(empty_cli: Cli, dump: Path) -
     assert "edenmem init" in planned.err
 
 
-def test_what_is_wrong_is_said_at_once(new_cli: Inside, dump: Path) -> None:
+def test_what_is_wrong_is_said_at_once(new_cli: Cli, dump: Path) -> None:
     for arguments, code, said in (
         (("v1", "--yes"), 2, "--from"),
         (("v1", "--from", "nowhere", "--yes"), 3, "nowhere"),
@@ -236,9 +232,7 @@ def test_what_is_wrong_is_said_at_once(new_cli: Inside, dump: Path) -> None:
         assert (found.code, said in found.err) == (code, True), (arguments, found)
 
 
-def test_the_schema_goes_up(
-    new_cli: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_schema_goes_up(new_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "steps"
     folder.mkdir()
     first, _ = add_steps(monkeypatch, folder)
@@ -259,7 +253,7 @@ def _width(screen: str) -> int:
     return max(len(line) for line in screen.splitlines() if not line.startswith(("from", "into")))
 
 
-def test_the_dump_of_the_examples(new_cli: Inside) -> None:
+def test_the_dump_of_the_examples(new_cli: Cli) -> None:
     planned = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--dry-run")
     assert (planned.code, _width(planned.out) <= 80) == (1, True)
     assert "29 to migrate, 5 to merge, 9 to leave behind, 4 bad" in planned.out
@@ -279,7 +273,7 @@ def test_the_dump_of_the_examples(new_cli: Inside) -> None:
 
 
 def test_killed_outright_it_goes_on(
-    new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path
+    new_cli: Cli, empty_cli: Cli, dump: Path, tmp_path: Path
 ) -> None:
     """The ledger tells how far it is; there it is killed, twice, and then let be."""
     command = [*("migrate", "v1", "--from", str(dump), "--yes", "--no-embed", "--batch-size", "5")]
@@ -339,7 +333,7 @@ main()
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_interrupts_a_run_at_once(
-    new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path, name: str
+    new_cli: Cli, empty_cli: Cli, dump: Path, tmp_path: Path, name: str
 ) -> None:
     command = ("migrate", "v1", "--from", str(dump), "--yes", "--no-embed", "--batch-size", "1")
     done = subprocess.run(
@@ -379,7 +373,7 @@ def test_a_run_is_verified_against_the_database_that_it_read(
 @pytest.mark.parametrize("name", ["queries.jsonl", "damaged.jsonl", "users3.json"])
 @pytest.mark.parametrize("option", ["--yes", "--dry-run"])
 def test_input_without_v1_data_is_one_error_and_no_run(
-    new_cli: Inside, tmp_path: Path, name: str, option: str
+    new_cli: Cli, tmp_path: Path, name: str, option: str
 ) -> None:
     content = {
         "queries.jsonl": '{"query": "tea", "expect": ["1"]}\n{"query": "jam", "expect": ["2"]}\n',

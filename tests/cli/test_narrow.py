@@ -11,7 +11,7 @@ import pytest
 from edenmem.cli.terminal.data import to_json
 from edenmem.cli.terminal.output import adapt_stream
 from edenmem.text import display_width
-from tests.cli.conftest import Cli, Inside
+from tests.cli.conftest import Cli
 from tests.support.commands import every_command
 
 COLUMNS = 60
@@ -41,9 +41,9 @@ def test_a_screen_fits_60_columns(command: tuple[str, ...], shared_cli: Cli) -> 
 
 
 @pytest.mark.slow
-def test_help_fits_60_columns(inside: Inside) -> None:
+def test_help_fits_60_columns(shared_cli: Cli) -> None:
     for words, _ in every_command():
-        shown = inside(*words, "--help", columns=COLUMNS).ok().out
+        shown = shared_cli(*words, "--help", columns=COLUMNS).ok().out
         for line in shown.splitlines():
             is_example = re.match(r' *(edenmem |[A-Z_]+=\S+ edenmem |\{"|\[\{|"created)', line)
             assert len(line) <= COLUMNS or is_example or len(line.split()) <= 2, (words, line)

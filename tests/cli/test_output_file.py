@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from edenmem import __version__
-from tests.cli.conftest import Cli, Inside
+from tests.cli.conftest import Cli
 from tests.support.disks import small_disk
 
 LIST = ("fact", "list", "--agent", "mira")
@@ -70,8 +70,8 @@ def test_an_export_takes_its_file_either_way(shared_cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("command", [("cold", "run", "--watch"), ("mcp",), ("serve",)])
-def test_what_does_not_end_writes_no_file(command: tuple[str, ...], inside: Inside) -> None:
-    result = inside(*command, "-o", "x")
+def test_what_does_not_end_writes_no_file(command: tuple[str, ...], shared_cli: Cli) -> None:
+    result = shared_cli(*command, "-o", "x")
     assert (result.code, "-o does not apply" in result.err) == (2, True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, Inside
+from tests.cli.conftest import Cli
 from tests.support.cross_encoder import cross_encoder, relevance
 from tests.support.fake_openai import KEY, failing
 from tests.support.fake_rerank import MODEL, FakeRerank
@@ -42,8 +42,8 @@ def test_a_folder_with_a_cross_encoder(shared_cli: Cli, model: Path) -> None:
     assert ", rerank " in last, "the time of the stage"
 
 
-def test_without_a_reranker_it_names_what_to_set(inside: Inside) -> None:
-    result = inside(*SEARCH, *RERANK)
+def test_without_a_reranker_it_names_what_to_set(shared_cli: Cli) -> None:
+    result = shared_cli(*SEARCH, *RERANK)
     assert result.code == 2
     assert "none is configured" in result.err
     assert "search.rerank_path" in result.err
@@ -51,8 +51,8 @@ def test_without_a_reranker_it_names_what_to_set(inside: Inside) -> None:
 
 
 @pytest.mark.parametrize("name", ["magic", "convex+magic", "+mmr"])
-def test_an_unknown_recipe_is_a_usage_error(inside: Inside, name: str) -> None:
-    result = inside(*SEARCH, "--recipe", name)
+def test_an_unknown_recipe_is_a_usage_error(shared_cli: Cli, name: str) -> None:
+    result = shared_cli(*SEARCH, "--recipe", name)
     assert result.code == 2
     assert f"unknown search recipe: {name!r}" in result.err
     assert "+rerank" in result.err
@@ -100,19 +100,19 @@ def test_the_users_key_does_not_go_where_a_folder_says(shared_cli: Cli, tmp_path
     assert KEY not in result.err
 
 
-def test_why_not_names_the_stage(inside: Inside, model: Path) -> None:
+def test_why_not_names_the_stage(shared_cli: Cli, model: Path) -> None:
     options = ("--set", f"search.rerank_path={model}", "--set", "search.rerank_floor=0.9")
-    result = inside(*SEARCH, *options, *RERANK, "--why-not", "f" * 23 + "1").ok()
+    result = shared_cli(*SEARCH, *options, *RERANK, "--why-not", "f" * 23 + "1").ok()
     assert "dropped at rerank" in result.out
     assert "relevance 0.269 is below 0.9" in result.out
     assert "search.rerank_floor" in result.out
     assert re.search(r"^rerank +0\.269 ", result.out, re.MULTILINE)
-    found = inside.json(*SEARCH, *options[:2], *RERANK, "--why-not", "f" * 23 + "1")
+    found = shared_cli.json(*SEARCH, *options[:2], *RERANK, "--why-not", "f" * 23 + "1")
     assert found[0]["stage"] == "found"
     assert found[0]["recipe"] == "text+rerank"
 
 
-def test_eval_measures_recipes_with_stages(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_eval_measures_recipes_with_stages(shared_cli: Cli, model: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"
     queries.write_text(
         json.dumps({"query": "lanterns", "agent": "mira", "user": "lena", "relevant": [FACT]})
@@ -120,9 +120,9 @@ def test_eval_measures_recipes_with_stages(inside: Inside, model: Path, tmp_path
     names = ("text", "text+recency", "text+rerank+mmr")
     recipes = [word for name in names for word in ("--recipe", name)]
     rerank = ("--set", f"search.rerank_path={model}")
-    scores = inside.json("eval", str(queries), *recipes, *rerank)
+    scores = shared_cli.json("eval", str(queries), *recipes, *rerank)
     assert [score["recipe"] for score in scores] == list(names)
     assert {score["mrr"] for score in scores} == {1.0}
-    lacking = inside("eval", str(queries), *recipes)
+    lacking = shared_cli("eval", str(queries), *recipes)
     assert lacking.code == 2
     assert "search.rerank_path" in lacking.err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Cli, Inside, controls
+from tests.cli.conftest import Cli, controls
 
 SECTIONS = (
     "Memory per week",
@@ -22,14 +22,14 @@ def test_it_fits_the_screen(shared_cli: Cli, columns: int) -> None:
         assert not controls(shown)
 
 
-def test_it_is_data_too(inside: Inside) -> None:
-    (data,) = inside.json("stats", "--since", "8w")
+def test_it_is_data_too(shared_cli: Cli) -> None:
+    (data,) = shared_cli.json("stats", "--since", "8w")
     assert len(data["weeks"]) in (8, 9)
     assert {kind["kind"]: kind["facts"] for kind in data["kinds"]}["user"] == 3
     assert data["use"]["facts"] == 5
 
 
-def test_one_agents_memory_alone(inside: Inside) -> None:
-    (data,) = inside.json("stats", "--agent", "otto")
+def test_one_agents_memory_alone(shared_cli: Cli) -> None:
+    (data,) = shared_cli.json("stats", "--agent", "otto")
     assert data["use"]["facts"] == 0
-    assert inside("stats", "--agent", "nobody").code == 3
+    assert shared_cli("stats", "--agent", "nobody").code == 3

@@ -8,16 +8,16 @@ import pytest
 
 from edenmem.engine.service import MemoryService
 from edenmem.settings.schema import Settings, StoreSettings
-from tests.cli.conftest import VISIT, Cli, Inside, controls
+from tests.cli.conftest import VISIT, Cli, controls
 
 FACT = "f" * 23 + "1"
 TEXT = "mira/user:lena"
 
 
 @pytest.fixture
-def own(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+def own(cli: Cli) -> Cli:
     """Commands in this process, after an agent was given two contexts."""
-    own = Inside(cli, monkeypatch, capsys)
+    own = cli
 
     async def give() -> None:
         service = MemoryService.without_models(Settings(store=StoreSettings(uri=cli.uri)))
@@ -29,7 +29,7 @@ def own(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     return own
 
 
-def test_a_change_names_the_sessions_that_saw_the_memory(own: Inside) -> None:
+def test_a_change_names_the_sessions_that_saw_the_memory(own: Cli) -> None:
     said = "told before: session first-visit (version 2, 2 replies, now)"
     edited = own("edit", FACT, "--content", "Lena folds ten lanterns.", "--yes").ok()
     assert said in edited.err
@@ -43,7 +43,7 @@ def test_a_change_names_the_sessions_that_saw_the_memory(own: Inside) -> None:
     assert [one["reply"]["session_id"] for one in told] == [VISIT, VISIT]
 
 
-def test_why_lists_the_replies(own: Inside) -> None:
+def test_why_lists_the_replies(own: Cli) -> None:
     shown = own("why", FACT).ok().out
     assert "now, context, session first-visit: version 2 (" in shown
     (data,) = own.json("why", FACT)
@@ -53,7 +53,7 @@ def test_why_lists_the_replies(own: Inside) -> None:
     assert "version 2 (" in own("why", TEXT).ok().out
 
 
-def test_a_context_is_shown_as_it_was(own: Inside) -> None:
+def test_a_context_is_shown_as_it_was(own: Cli) -> None:
     (reply, _) = own.json("why", FACT)[0]["told"]
     own("edit", FACT, "--content", "Lena folds ten lanterns.", "--yes").ok()
     shown = own("context", "--as-told", "first-visit").ok()
@@ -71,14 +71,14 @@ def test_a_context_is_shown_as_it_was(own: Inside) -> None:
     assert "- fact: forgotten" in own("context", "--as-told", VISIT).ok().out
 
 
-def test_a_reply_that_is_not_there_is_an_error(own: Inside) -> None:
+def test_a_reply_that_is_not_there_is_an_error(own: Cli) -> None:
     assert own("context", "--as-told", "first-visit", "--reply", "3").code == 3
     assert own("context", "--as-told", "9" * 24).code == 3
     assert own("context", "first-visit", "--reply", "1").code == 2
     assert own("context", "--as-told", "first-visit", "--as-of", "1d").code == 2
 
 
-def test_a_cold_run_removes_what_has_expired(own: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cold_run_removes_what_has_expired(own: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert own.json("cold", "run")[0]["notes_removed"] == 0
     monkeypatch.setenv("EDENMEM_TOLD_DAYS", "0")
     assert own.json("cold", "run")[0]["notes_removed"] == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, Inside
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +60,9 @@ def test_a_deleted_fact_is_told_from_one_that_never_was(cli: Cli) -> None:
     ids=" ".join,
 )
 def test_that_a_session_has_no_facts_is_said_at_once(
-    command: tuple[str, ...], inside: Inside
+    command: tuple[str, ...], shared_cli: Cli
 ) -> None:
-    result = inside(*command, "--agent", "mira")
+    result = shared_cli(*command, "--agent", "mira")
     assert result.code == 2
     assert "a session scope has no facts" in result.err
     assert "needs --session" not in result.err
@@ -77,12 +77,12 @@ def test_the_hint_for_an_unknown_shard_makes_one(cli: Cli) -> None:
     cli("fact", "list", "--agent", "mira", "--shard", "walk").ok()
 
 
-def test_an_unknown_setting_is_an_error(inside: Inside) -> None:
-    result = inside("config", "show", "search.topk")
+def test_an_unknown_setting_is_an_error(shared_cli: Cli) -> None:
+    result = shared_cli("config", "show", "search.topk")
     assert result.code == 3
     assert "no such setting: 'search.topk'" in result.err
     assert "search.top_k" in result.err
-    assert "'edenmem config show' lists all" in inside("config", "show", "search", "xyz").err
+    assert "'edenmem config show' lists all" in shared_cli("config", "show", "search", "xyz").err
 
 
 def test_an_error_is_broken_between_words_on_a_terminal(cli: Cli) -> None:
@@ -96,8 +96,8 @@ def test_an_error_is_broken_between_words_on_a_terminal(cli: Cli) -> None:
     assert " ".join(" ".join(lines).split()) == " ".join(" ".join(piped).split())
 
 
-def test_an_agent_that_takes_no_part_is_named(inside: Inside) -> None:
-    result = inside("context", "first-visit", "--agent", "otto")
+def test_an_agent_that_takes_no_part_is_named(shared_cli: Cli) -> None:
+    result = shared_cli("context", "first-visit", "--agent", "otto")
     assert result.code == 3
     assert "agent 'otto' is not part of session 'first-visit'" in result.err
 
@@ -134,7 +134,7 @@ def test_the_names_of_sessions_are_whole_in_80_columns(cli: Cli) -> None:
     assert max(map(len, listed.splitlines())) <= 80
 
 
-def test_a_setting_shows_its_key_whole_and_its_number_short(inside: Inside) -> None:
-    shown = inside("config", "show", "store").ok().out
+def test_a_setting_shows_its_key_whole_and_its_number_short(shared_cli: Cli) -> None:
+    shown = shared_cli("config", "show", "store").ok().out
     assert "store.connect_timeout_seconds" in shown
     assert "5.000" not in shown

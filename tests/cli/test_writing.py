@@ -19,14 +19,8 @@ FACT = "f" * 23 + "1"
 
 
 def audit(cli: Cli) -> list[Any]:
-    """The store's audit entries, newest first."""
-    from edenmem.store.sqlite import SqliteStore
-
-    store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
-    try:
-        return list(store.log.audit())
-    finally:
-        store.database.close()
+    """The entries of the log, newest first."""
+    return cli.json("log", "--limit", "0")  # type: ignore[no-any-return]
 
 
 def content(cli: Cli, fact: str = FACT) -> str:
@@ -59,18 +53,8 @@ def test_init_writes_a_configuration_only_if_asked(empty_cli: Cli, tmp_path: Pat
 
 
 def test_the_fields_of_a_fact(cli: Cli) -> None:
-    fields = (
-        "--key",
-        "k",
-        "--tag",
-        "home",
-        "--tag",
-        "tea",
-        "--meta",
-        "by=otto",
-        "--expires",
-        "90d",
-    )
+    fields = ["--key", "k", "--tag", "home", "--tag", "tea", "--meta", "by=otto"]
+    fields += ["--expires", "90d"]
     (added,) = cli.json("fact", "add", *USER, "-s", "user", "Lena likes tea.", *fields)
     taken = cli("fact", "add", *USER, "-s", "user", "Lena hates tea.", "--key", "k")
     assert (taken.code, added["id"] in taken.err) == (4, True)
@@ -137,11 +121,11 @@ def test_adding_a_fact(cli: Cli) -> None:
     (fact,) = cli.json("show", report["id"])
     assert (fact["scope"], fact["user_id"], fact["agent_id"]) == ("user", LENA, MIRA)
     entry = audit(cli)[0]
-    assert entry.actor.name == "tester"
-    assert entry.reason == "she said so"
-    assert entry.actor.command.startswith("edenmem fact add ")
-    assert "tea" not in entry.actor.command
-    assert "lena" not in entry.actor.command
+    assert entry["actor"]["name"] == "tester"
+    assert entry["reason"] == "she said so"
+    assert entry["actor"]["command"].startswith("edenmem fact add ")
+    assert "tea" not in entry["actor"]["command"]
+    assert "lena" not in entry["actor"]["command"]
 
 
 def test_a_secret_is_stored_for_the_operator_with_a_warning(cli: Cli) -> None:
@@ -252,7 +236,7 @@ def test_editing_shows_the_diff_and_needs_a_yes(cli: Cli) -> None:
     assert content(cli) == "Lena folds eighty lanterns."
     versions = cli.json("history", FACT)
     assert [version["version"] for version in versions] == [1, 2, 3]
-    assert audit(cli)[0].reason == "counted again"
+    assert audit(cli)[0]["reason"] == "counted again"
 
 
 def test_a_text_is_written_and_restored_as_new_versions(cli: Cli) -> None:

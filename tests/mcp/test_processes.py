@@ -180,13 +180,13 @@ def test_a_person_at_a_terminal_is_told_who_starts_this(place: Path) -> None:
     [
         (["config"], 2, "claude, cursor, vscode"),
         (["config", "emacs"], 2, "'emacs'"),
-        (["setup"], 2, "unknown argument: 'setup'"),
+        (["setup"], 2, "one of config, not 'setup'"),
         (["config", "claude", "--agent", "nobody"], 3, "agent not found: 'nobody'"),
         (["--agent", "nobody"], 3, "agent not found: 'nobody'"),
         (["--user", "nobody"], 3, "user not found: 'nobody'"),
         (["--write", "--read-only"], 2, "is set"),
         (["--format", "json"], 2, "stdout carries the protocol"),
-        (["config", "claude", "--uri", "mongodb://a:secret@h/x"], 2, "contains a password"),
+        (["config", "claude", "--uri", "mongodb://a:secret@h/x"], 2, "a password would be visible"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_once(

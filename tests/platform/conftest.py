@@ -14,7 +14,7 @@ from bson import ObjectId
 from pymongo import MongoClient
 
 from edenmem.models.ids import new_id, utc_now
-from tests.cli.conftest import Cli, Inside, Result
+from tests.cli.conftest import Cli, Result
 from tests.platform.double import (
     Agent,
     Document,
@@ -69,7 +69,7 @@ class World:
         meanwhile: Called once while edenmem waits for its model.
     """
 
-    def __init__(self, database: Any, eden: Inside, cli: Cli) -> None:
+    def __init__(self, database: Any, eden: Cli, cli: Cli) -> None:
         self.database = database
         self.eden = eden
         self.process = cli
@@ -274,7 +274,7 @@ def world(
         FakeOpenAI(lambda body: made[0].answer(body)) as endpoint,
         MongoClient(secantus_uri, tz_aware=True) as client,
     ):
-        eden = Inside(cli, monkeypatch, capsys)
+        eden = cli
         for setting, value in {
             "LLM_BASE_URL": endpoint.url,
             "LLM_API_KEY": KEY,
