@@ -17,7 +17,15 @@ from edenmem.models.forgetting import Traces
 from edenmem.models.formation import Formation, UsageEntry
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, FactFields, Held, Policy, Reflection
+from edenmem.models.memory import (
+    POLICY_FIELDS,
+    Consolidation,
+    Fact,
+    FactFields,
+    Held,
+    Policy,
+    Reflection,
+)
 from edenmem.models.records import StoredEntry
 from edenmem.models.scope import ScopeKind
 
@@ -205,21 +213,7 @@ DEFINING: dict[RecordKind, tuple[str, ...]] = {
     RecordKind.USER: ("username", "eden_user_id", "deleted"),
     RecordKind.SESSION: ("group_id", "name", "title", "incognito", "deleted"),
     RecordKind.MESSAGE: ("session_id", "role", "content", "created_at", "sender"),
-    RecordKind.POLICY: (
-        "home",
-        "memory_instructions",
-        "consolidation_instructions",
-        "consolidate_at",
-        "word_limit",
-        "fact_buffer_max",
-        "fast_model",
-        "slow_model",
-        "active",
-        "private",
-        "propagate",
-        "orders",
-        "review",
-    ),
+    RecordKind.POLICY: ("home", *POLICY_FIELDS),
     RecordKind.CONSOLIDATION: ("home", "consolidated_content"),
     RecordKind.REFLECTION: ("home", "content", "absorbed", "private"),
     RecordKind.FACT: ("home", "content", "private", *FactFields.__struct_fields__),

@@ -356,6 +356,14 @@ class Policy(_OwnedRecord, frozen=True, kw_only=True):
     updated_at: datetime | None = None
 
 
+#: The fields of a policy with what it sets.
+POLICY_FIELDS = tuple(
+    name
+    for name in Policy.__struct_fields__
+    if name not in (*_OwnedRecord.__struct_fields__, "version", "updated_at")
+)
+
+
 class ScopeSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Counts and times of one scope, and the limits that its own policy sets; from the store.
 

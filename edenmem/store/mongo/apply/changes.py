@@ -38,7 +38,15 @@ from edenmem.models.changes import (
 )
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Consolidation, Fact, FailedDrafts, Held, Policy, Reflection
+from edenmem.models.memory import (
+    POLICY_FIELDS,
+    Consolidation,
+    Fact,
+    FailedDrafts,
+    Held,
+    Policy,
+    Reflection,
+)
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.apply.state import WAITING, Loader
@@ -399,12 +407,12 @@ class Writer:
         key = {"_id": policy_id(scope)}
         if not isinstance(new, Policy):
             # The document stays: it counts the scope's revisions.
-            gone = dict.fromkeys((*codec.POLICY_FIELDS, "version", "updated_at"), "")
+            gone = dict.fromkeys((*POLICY_FIELDS, "version", "updated_at"), "")
             self._update(names.POLICIES, key, {}, gone)
             return
         fields = {
             **owner_fields(scope),
-            **{name: getattr(new, name) for name in codec.POLICY_FIELDS},
+            **{name: getattr(new, name) for name in POLICY_FIELDS},
             "policy_id": object_id(new.id),
             "version": new.version,
             "updated_at": new.updated_at,

@@ -34,6 +34,7 @@ from edenmem.errors import EdenmemError, ScopeError
 from edenmem.models.host import DOCUMENT, literal_object
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import (
+    POLICY_FIELDS,
     Consolidation,
     Fact,
     FactFields,
@@ -571,22 +572,6 @@ def find_text_scope(document: Document) -> Scope | None:
 
 
 # -- policies ----------------------------------------------------------------------------------
-
-#: The fields of a policy that are stored unchanged.
-POLICY_FIELDS = (
-    "memory_instructions",
-    "consolidation_instructions",
-    "consolidate_at",
-    "word_limit",
-    "fact_buffer_max",
-    "fast_model",
-    "slow_model",
-    "active",
-    "private",
-    "propagate",
-    "orders",
-    "review",
-)
 
 
 def policy_from(document: Document) -> Policy | None:

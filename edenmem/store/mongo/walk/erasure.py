@@ -22,7 +22,7 @@ from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import FORGOTTEN, Forgetting, Passage, Traces
 from edenmem.models.ids import as_utc, utc_now
-from edenmem.models.memory import Fact, FactFields, Reflection
+from edenmem.models.memory import POLICY_FIELDS, Fact, FactFields, Reflection
 from edenmem.models.records import content_mark, users_mark
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
@@ -83,9 +83,7 @@ UNCACHED: Filter = {
 #: before could be valid again.
 _EMPTY_POLICY: Filter = {
     "$inc": {"revision": 1},
-    "$unset": dict.fromkeys(
-        (*codec.POLICY_FIELDS, *_OWNER, "policy_id", "version", "updated_at"), ""
-    ),
+    "$unset": dict.fromkeys((*POLICY_FIELDS, *_OWNER, "policy_id", "version", "updated_at"), ""),
 }
 
 

@@ -30,7 +30,7 @@ from edenmem.models.backup import (
 )
 from edenmem.models.host import Message
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Consolidation, Fact, Policy
+from edenmem.models.memory import POLICY_FIELDS, Consolidation, Fact, Policy
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.common.loading import ADDED, BY_SCOPE, SAME, load_records, record_key
@@ -310,7 +310,7 @@ def _policy_update(policy: Policy) -> UpdateOne:
     now = utc_now()
     fields = {
         **owner_fields(policy.home),
-        **{name: getattr(policy, name) for name in codec.POLICY_FIELDS},
+        **{name: getattr(policy, name) for name in POLICY_FIELDS},
         "policy_id": object_id(policy.id),
         "version": policy.version,
         "updated_at": policy.updated_at,
