@@ -74,7 +74,7 @@ def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
         change=change,
         result=result(change, ChangeStatus.APPLIED, old.id),
         writes=(Write(old, new),),
-        versions=(*_replaced(old, state), _version(new, origin, change.at)),
+        versions=(*_replaced(old, state), version_of(new, origin, change.at)),
         life=_life(old, state),
         origin=origin,
         entry=audit(change, context, "fact", old.id, change.scope, plain(old), plain(new)),
@@ -131,7 +131,7 @@ def insert(
         life = head.life + 1
         fact = msgspec.structs.replace(fact, version=max(fact.version, head.version))
         origin = Origin(action="restore", actor=actor.name, change_id=change.id, at=context.at)
-        versions = (_version(fact, origin, context.at),)
+        versions = (version_of(fact, origin, context.at),)
     return Effect(
         change=change,
         result=result(change, status, fact.id),
@@ -182,7 +182,7 @@ def _take_away(
     change: RemoveFact | ReviseFact, old: Fact, at: datetime, state: State, context: ChangeSet
 ) -> Effect:
     origin = Origin(action="delete", actor=context.actor.name, change_id=change.id, at=at)
-    tombstone = msgspec.structs.replace(_version(old, origin, at), snapshot=old)
+    tombstone = msgspec.structs.replace(version_of(old, origin, at), snapshot=old)
     return Effect(
         change=change,
         result=result(change, ChangeStatus.APPLIED, old.id),
@@ -201,10 +201,11 @@ def _replaced(old: Fact, state: State) -> tuple[HistoryEntry, ...]:
     if head is not None and head.version == old.version:
         return ()
     origin = state.origins.get(key) or Origin(action=action_of_new_fact(old))
-    return (_version(old, origin, origin.at or old.changed_at),)
+    return (version_of(old, origin, origin.at or old.changed_at),)
 
 
-def _version(fact: Fact, origin: Origin, at: datetime) -> HistoryEntry:
+def version_of(fact: Fact, origin: Origin, at: datetime) -> HistoryEntry:
+    """Return the history entry of a version of a fact."""
     return history_entry(
         "fact",
         fact.id,

@@ -190,7 +190,7 @@ def _version(
             Write(old, new),
             *(Write(each, msgspec.structs.replace(each, **flags)) for each in moved),
         ),
-        versions=(*_replaced(old, state, change.at), _entry(new, origin, change.at)),
+        versions=(*_replaced(old, state, change.at), version_of(new, origin, change.at)),
         origin=origin,
         entry=audit(change, context, "consolidation", new.id, change.scope, plain(old), plain(new)),
         touches=(Touch(change.scope, pending=pending),),
@@ -207,10 +207,11 @@ def _replaced(old: Consolidation | None, state: State, now: datetime) -> tuple[H
         return ()
     origin = state.origins.get(key) or Origin(action="consolidate")
     at = origin.at or old.last_consolidated_at or old.updated_at or now
-    return (_entry(old, origin, at),)
+    return (version_of(old, origin, at),)
 
 
-def _entry(text: Consolidation, origin: Origin, at: datetime) -> HistoryEntry:
+def version_of(text: Consolidation, origin: Origin, at: datetime) -> HistoryEntry:
+    """Return the history entry of a version of a text."""
     return history_entry(
         "consolidation",
         text.id,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State
+from edenmem.memory import Answer, Disorder, Head, Needs, State
 from edenmem.memory.state import VOID, plain
 from edenmem.memory.texts import new_text
 from edenmem.models.backup import StoredVersion
@@ -34,11 +34,7 @@ from edenmem.store.mongo.core.filters import (
 )
 from edenmem.store.mongo.core.transactions import Transaction
 from edenmem.store.mongo.host import host_codec
-from edenmem.store.mongo.memory.history import (
-    fact_version,
-    history_from,
-    text_version,
-)
+from edenmem.store.mongo.memory.history import fact_origin, history_from, text_origin
 from edenmem.store.mongo.memory.memory import BUFFER
 from edenmem.store.protocol.store import batched
 
@@ -209,25 +205,17 @@ class Loader:
                 for version in map(history_from, self._find(names.HISTORY, key, bare)):
                     versions.setdefault((kind, version.target_id), []).append(version)
         for target in targets:
-            current = self._current(*target)
             last = max(versions.get(target, ()), key=lambda each: each.place, default=None)
             if last is not None:
                 state.heads[target] = Head(version=last.version, life=last.life)
-            if current is not None:
-                state.origins[target] = Origin(
-                    action=current.action,
-                    actor=current.actor,
-                    change_id=current.change_id,
-                    at=current.at,
-                )
-
-    def _current(self, kind: str, key: str) -> StoredVersion | None:
-        document = self.stored.get((kind, key))
-        if document is None:
-            return None
-        if kind == "fact":
-            return fact_version(document)
-        return text_version(document) if codec.read_version(document) else None
+        texts = {text.id: text for text in state.texts.values() if text is not None}
+        for target in targets & self.stored.keys():
+            document, (_, id) = self.stored[target], target
+            fact, text = state.facts.get(id), texts.get(id)
+            if fact is not None:
+                state.origins[target] = fact_origin(document, fact)
+            elif text is not None and text.version:
+                state.origins[target] = text_origin(document, text)
 
     def _blocks(self, keys: set[str], at: datetime) -> dict[str, bool]:
         found = dict.fromkeys(keys, False)

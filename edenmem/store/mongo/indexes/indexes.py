@@ -225,7 +225,7 @@ class MongoIndexes:
     def _search_states(self, wish: IndexWish) -> Iterator[IndexState]:
         answers = self._db.facts.answers_search()
         there = self._db.facts.search_indexes() if answers else {}
-        for wanted, is_needed in self._search_wishes(wish, answers):
+        for wanted, is_needed in self._search_wishes(wish, answers=answers):
             found = there.pop(wanted.name, None)
             state = state_of(wanted, found)
             if not answers:
@@ -262,7 +262,9 @@ class MongoIndexes:
                 note=f"not used by edenmem; {describe_service(found)}",
             )
 
-    def _search_wishes(self, wish: IndexWish, answers: bool) -> Iterator[tuple[SearchIndex, bool]]:
+    def _search_wishes(
+        self, wish: IndexWish, *, answers: bool
+    ) -> Iterator[tuple[SearchIndex, bool]]:
         """Yield the expected search indexes, and whether each is needed.
 
         Edenmem's own is not needed where the settings name another.
@@ -305,21 +307,16 @@ class MongoIndexes:
             )
 
     def _search_index(self, name: str, wish: IndexWish) -> SearchIndex:
-        if name in (names.TEXT_INDEX, self._db.settings.text_index):
-            self._require_search()
-            return self._wish_for("search", wish, name=name)
-        staged = self._staged_wish() if name == STAGED.index else None
-        if staged is not None:
-            return staged
-        if name not in (names.VECTOR_INDEX, self._db.settings.vector_index):
+        wishes = {index.name: index for index, _ in self._search_wishes(wish, answers=True)}
+        if name not in wishes:
             raise _no_such(name)
         self._require_search()
-        if wish.dimensions is None:
+        if wishes[name].type == "vectorSearch" and name != STAGED.index and wish.dimensions is None:
             raise StoreError(
                 f"dimensions of the index are unknown without an embedding model: {name}",
                 hint="set a model (see 'edenmem config show'), or leave out this index",
             )
-        return self._wish_for("vectorSearch", wish, name=name)
+        return wishes[name]
 
     def _staged_wish(self) -> SearchIndex | None:
         """Return the index for the new vectors of a switch."""

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from bson.binary import Binary
 
-from edenmem.memory.state import version_id
+from edenmem.memory import Origin, facts, texts
 from edenmem.models import backup
 from edenmem.models.backup import TOMBSTONE, StoredVersion
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_new_fact
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.records import StoredEntry, salts_of
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -39,14 +39,6 @@ _ENTRY_FIELDS = HistoryEntry.__struct_fields__
 #: The position of a version among those of its target: its number, the number of restorations
 #: before it, and whether it is the tombstone that ended that life.
 Place = tuple[int, int, bool]
-
-
-def make_version(life: int, **fields: Any) -> StoredVersion:
-    """Return a version with a derived ID, so that writing it twice has no effect."""
-    key = version_id(
-        fields["target_type"], fields["target_id"], fields["version"], fields["change_id"]
-    )
-    return StoredVersion(id=key, life=life, **fields)
 
 
 def history_document(entry: HistoryEntry, life: int) -> Document:
@@ -267,41 +259,41 @@ class MongoHistory:
         return sorted(done, key=lambda entry: entry.at, reverse=True)
 
 
+def fact_origin(document: Document, fact: Fact) -> Origin:
+    """Return the origin of the current version of a fact."""
+    other = Origin(action=action_of_new_fact(fact), at=fact.changed_at)
+    return _read_origin(document, fact.version, other)
+
+
+def text_origin(document: Document, text: Consolidation) -> Origin:
+    """Return the origin of the current version of a text."""
+    at = text.last_consolidated_at or codec.read_creation_time(document)
+    return _read_origin(document, text.version, Origin(action="consolidate", at=at))
+
+
+def _read_origin(document: Document, version: int, other: Origin) -> Origin:
+    """Return what a document says of its version; else the origin of another program's."""
+    made = codec.read_last_version(document, version)
+    return Origin(
+        action=codec.text(made.get("action")) or other.action,
+        actor=codec.text(made.get("actor")),
+        change_id=codec.text_id(made.get("change_id")),
+        at=codec.moment(made.get("at")) or other.at,
+    )
+
+
 def fact_version(document: Document) -> StoredVersion:
     """Return the current version of a fact from its document."""
     fact = codec.fact_from(document)
-    made = codec.read_last_version(document, fact.version)
-    return make_version(
-        codec.number(document.get("life")),
-        target_type="fact",
-        target_id=fact.id,
-        scope=fact.home,
-        version=fact.version,
-        content=fact.content,
-        fields=fact.fields,
-        at=codec.moment(made.get("at")) or fact.changed_at,
-        action=codec.text(made.get("action")) or action_of_new_fact(fact),
-        actor=codec.text(made.get("actor")),
-        change_id=codec.text_id(made.get("change_id")),
-    )
+    origin = fact_origin(document, fact)
+    entry = facts.version_of(fact, origin, origin.at or fact.changed_at)
+    life = codec.number(document.get("life"))
+    return StoredVersion(**msgspec.structs.asdict(entry), life=life)
 
 
 def text_version(document: Document) -> StoredVersion:
     """Return the current version of a text from its document."""
     text = codec.consolidation_from(document)
-    made = codec.read_last_version(document, text.version)
-    return make_version(
-        0,
-        target_type="consolidation",
-        target_id=text.id,
-        scope=text.home,
-        version=text.version,
-        content=text.consolidated_content,
-        at=codec.moment(made.get("at"))
-        or text.last_consolidated_at
-        or codec.read_creation_time(document),
-        action=codec.text(made.get("action")) or "consolidate",
-        actor=codec.text(made.get("actor")),
-        change_id=codec.text_id(made.get("change_id")),
-        absorbed_ids=text.absorbed_ids,
-    )
+    origin = text_origin(document, text)
+    at = origin.at or codec.read_creation_time(document)
+    return StoredVersion(**msgspec.structs.asdict(texts.version_of(text, origin, at)))

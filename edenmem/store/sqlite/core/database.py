@@ -86,12 +86,10 @@ class Database(Part):
                 table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
                 for table in _COUNTED
             }
-        return StoreInfo(
-            kind="sqlite",
-            location=str(path),
+        return msgspec.structs.replace(
+            there,
             initialized=True,
             schema_version=str(version),
-            server_version=there.server_version,
             size_bytes=pages * page_size,
             counts=counts,
         )

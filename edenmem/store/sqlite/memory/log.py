@@ -20,7 +20,8 @@ import msgspec
 
 from edenmem.errors import DocumentDamaged
 from edenmem.memory import VOID as VOID
-from edenmem.memory import Origin, version_id
+from edenmem.memory import Origin
+from edenmem.memory.facts import version_of
 from edenmem.models.backup import TOMBSTONE, StoredVersion
 from edenmem.models.backup import version_id as id_of_version
 from edenmem.models.changes import Actor, action_of_command, action_of_new_fact
@@ -442,20 +443,7 @@ def history_from(row: Row) -> HistoryEntry:
 
 def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
     """Build the single version of a fact that never changed."""
-    origin = origin_of(connection, fact)
-    return HistoryEntry(
-        id=version_id("fact", fact.id, fact.version, origin.change_id),
-        target_type="fact",
-        target_id=fact.id,
-        scope=fact.home,
-        version=fact.version,
-        content=fact.content,
-        fields=fact.fields,
-        at=fact.changed_at,
-        action=origin.action,
-        actor=origin.actor,
-        change_id=origin.change_id,
-    )
+    return version_of(fact, origin_of(connection, fact), fact.changed_at)
 
 
 def place_version(entry: HistoryEntry, life: int) -> StoredVersion:
