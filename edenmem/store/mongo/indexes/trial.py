@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Literal
@@ -110,18 +110,21 @@ class Trial:
     def run(self) -> SearchTrial:
         """Run all steps, each after a failed required one only in name."""
         near, text = partial(self._near), partial(self._text, words="bees")
+        nearest = partial(self._near, self._all, limit=3, exact=True)
+        binary = partial(self._near, self._all, storage="bindata")
+        misspelled = partial(self._text, self._all, words="safron")
         steps: tuple[tuple[str, Callable[[], str]], ...] = (
             ("indexes are created", self._create),
             ("indexes become queryable", self._await_indexes),
             ("vectors as arrays are found", partial(self._add, self._facts[:4], "array")),
             ("vectors as bindata are found", partial(self._add, self._facts[4:], "bindata")),
             ("vector scores are (1 + cosine) / 2", self._scores),
-            ("exact vector search", self._exact),
-            ("vector query as bindata", self._bindata_query),
+            ("exact vector search", lambda: self._expect(nearest(), range(3), in_order=True)),
+            ("vector query as bindata", lambda: self._expect(binary(), range(6))),
             ("vector filters", partial(self._filters, near)),
             ("vector filter: embedding model", self._other_model),
             ("text search by any word", self._words),
-            ("text search within one edit", self._fuzzy),
+            ("text search within one edit", lambda: self._expect(misspelled(), (2,))),
             ("text filters", partial(self._filters, text)),
             *(
                 (f"unknown option of {stage} is refused", partial(self._refusal, stage))
@@ -218,16 +221,6 @@ class Trial:
             raise _Unexpected(f"a score is off by {off:.4f}")
         return f"off by at most {off:.6f}"
 
-    def _exact(self) -> str:
-        found = self._near(self._all, limit=3, exact=True)
-        if [one.fact_id for one in found] != [fact.id for fact in self._facts[:3]]:
-            raise _Unexpected(f"found {self._contents(_ids(found))}, or in another order")
-        return "the three nearest, in order"
-
-    def _bindata_query(self) -> str:
-        self._expect(self._near(self._all, storage="bindata"), range(6))
-        return "finds documents of both forms"
-
     def _filters(self, search: _Search) -> str:
         old, scopes = self._facts[1], self._all.scopes
         middle = old.dated_at + timedelta(days=1)
@@ -257,10 +250,6 @@ class Trial:
         self._expect(self._text(self._all, "xylophone"), ())
         return f"best score {found[0].score:.2f}, last {found[-1].score:.2f}"
 
-    def _fuzzy(self) -> str:
-        self._expect(self._text(self._all, "safron"), (2,))
-        return "'safron' finds 'saffron'"
-
     def _refusal(self, stage: str) -> str:
         try:
             list(self._collection.aggregate([{stage: _WRONG[stage]}]))
@@ -270,12 +259,20 @@ class Trial:
             raise  # an outage is not a refusal
         raise _Unexpected("an unknown option was accepted")
 
-    def _expect(self, found: Sequence[Candidate], places: Iterable[int]) -> None:
-        ids, wanted = _ids(found), {self._facts[place].id for place in places}
-        if ids != wanted:
-            raise _Unexpected(f"found {self._contents(ids)}, expected {self._contents(wanted)}")
+    def _expect(
+        self, found: Sequence[Candidate], places: Iterable[int], *, in_order: bool = False
+    ) -> str:
+        ids, wanted = (each.fact_id for each in found), (self._facts[place].id for place in places)
+        collect = list if in_order else set
+        there, expected = collect(ids), collect(wanted)
+        if there != expected:
+            other = ", or in another order" if in_order else ""
+            raise _Unexpected(
+                f"found {self._contents(there)}{other}, expected {self._contents(expected)}"
+            )
+        return f"found {self._contents(there)}"
 
-    def _contents(self, ids: set[str]) -> str:
+    def _contents(self, ids: Collection[str]) -> str:
         return ", ".join(repr(fact.content) for fact in self._facts if fact.id in ids) or "nothing"
 
 
