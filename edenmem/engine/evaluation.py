@@ -183,6 +183,8 @@ CUTOFF = 10
 _BATCH = 64
 #: Queries that are searched concurrently.
 _AT_ONCE = 8
+#: Maximum number of notices, which may differ from scope to scope.
+_MOST_NOTICES = 10
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +269,7 @@ class Evaluator:
             scores += [
                 _summarize(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
             ]
-        return Evaluation(top_k=count, scores=tuple(scores), notices=tuple(notices))
+        return Evaluation(top_k=count, scores=tuple(scores), notices=tuple(notices)[:_MOST_NOTICES])
 
     def _plans(self, names: Sequence[str]) -> tuple[list[Recipe], dict[str, None]]:
         """Return the named recipes, or by default those that can run, and notices on the others.

@@ -208,9 +208,8 @@ class Parser:
             data["embedding"] = _pack_embedding(data.get("embedding"))
         self._complete(kind, data)
         record = msgspec.convert(data, RECORD_TYPES[kind])
-        times = {name: at for name in _TIMES[kind] if (at := getattr(record, name)) is not None}
-        if times:
-            times = {name: as_utc(at) for name, at in times.items()}
+        given = ((name, getattr(record, name)) for name in _TIMES[kind])
+        if times := {name: as_utc(at) for name, at in given if at is not None}:
             record = msgspec.structs.replace(record, **times)
         _check_ids(record)
         if isinstance(record, _OWNED):
