@@ -13,7 +13,11 @@ from __future__ import annotations
 import tempfile
 
 from edenmem import SyncMemoryService, load_settings
-from edenmem.integrations.claude import SyncEdenmemMemoryTool
+
+try:
+    from edenmem.integrations.claude import SyncEdenmemMemoryTool
+except ImportError as error:
+    raise SystemExit(str(error)) from error
 
 NOTES = "/memories/lena.md"
 SCRIPT: list[dict[str, object]] = [

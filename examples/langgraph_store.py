@@ -13,8 +13,11 @@ import tempfile
 from typing import TypedDict
 from uuid import uuid4
 
-from langgraph.graph import END, START, StateGraph
-from langgraph.runtime import Runtime
+try:
+    from langgraph.graph import END, START, StateGraph
+    from langgraph.runtime import Runtime
+except ImportError as error:
+    raise SystemExit(f"{error}: pip install langgraph") from error
 
 from edenmem import SyncMemoryService, load_settings
 from edenmem.integrations.langgraph import EdenmemStore

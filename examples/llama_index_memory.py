@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import tempfile
 
-from llama_index.core.chat_engine import SimpleChatEngine
-from llama_index.core.llms import MockLLM
+try:
+    from llama_index.core.chat_engine import SimpleChatEngine
+    from llama_index.core.llms import MockLLM
+except ImportError as error:
+    raise SystemExit(f"{error}: pip install llama-index-core") from error
 
 from edenmem import SyncMemoryService, load_settings
 from edenmem.integrations.llama_index import EdenmemMemory

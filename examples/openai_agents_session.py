@@ -13,8 +13,11 @@ import asyncio
 import tempfile
 from typing import Any
 
-from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disabled
-from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+try:
+    from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disabled
+    from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+except ImportError as error:
+    raise SystemExit(f"{error}: pip install openai-agents") from error
 
 from edenmem import MemoryService, load_settings
 from edenmem.integrations.openai_agents import EdenmemSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
 
@@ -53,10 +53,14 @@ class Items:
         text: str,
         value: Mapping[str, Any],
         *,
-        expires_at: datetime | None = None,
+        minutes: float | None = None,
         version: int | None = None,
     ) -> None:
-        """Write an item, which is found by its text; see `AgentMemory.put_fact`."""
+        """Write an item, which is found by its text and may expire after some minutes.
+
+        See `AgentMemory.put_fact`.
+        """
+        expires_at = None if minutes is None else datetime.now(UTC) + timedelta(minutes=minutes)
         fields = FactFields(key=path, tags=self._tags, value=dict(value), expires_at=expires_at)
         await self._memory.put_fact(text, shared=self._shared, fields=fields, version=version)
 
@@ -65,9 +69,10 @@ class Items:
         fields = FactFields(key=path, tags=fact.tags, value=fact.value)
         await self._memory.edit_fact(fact.id, version=fact.version, fields=fields)
 
-    async def delete(self, fact: Fact) -> None:
-        """Delete an item."""
-        await self._memory.forget_fact(fact.id)
+    async def delete(self, path: str) -> None:
+        """Delete the item with a path, if there is one."""
+        for fact in await self.facts(path):
+            await self._memory.forget_fact(fact.id)
 
 
 def path_of(*names: str) -> str:

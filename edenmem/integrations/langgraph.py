@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from edenmem import Fact, MemoryService, NotFoundError, SyncMemoryService, UsageError
@@ -20,9 +19,9 @@ with requires("langgraph"):
 class EdenmemStore(base.BaseStore):
     """A LangGraph store on the memory of an agent.
 
-    Items below ``users`` and a name are memory of the user of this name; others are shared with all
-    users of the agent. A search or list that names no user covers shared items only. The first item
-    creates agent and user. An item expires ``ttl`` minutes after it was written, read or not.
+    Items below ``users`` and a name are memory of this user; others are shared by all users of the
+    agent, and alone found without a user. The first item creates agent and user. An item expires
+    ``ttl`` minutes after it was written, read or not.
 
     Args:
         service: A `SyncMemoryService`, or a `MemoryService` for graphs that only run with 'await'.
@@ -58,8 +57,9 @@ class EdenmemStore(base.BaseStore):
 
     async def _run(self, ops: Sequence[base.Op]) -> list[base.Result]:
         results = [await self._read(op) for op in ops]
-        last = {(op.namespace, op.key): op for op in ops if isinstance(op, base.PutOp)}
-        for put in last.values():
+        for put in {
+            (op.namespace, op.key): op for op in ops if isinstance(op, base.PutOp)
+        }.values():
             await self._put(put)
         return results
 
@@ -72,8 +72,7 @@ class EdenmemStore(base.BaseStore):
         if isinstance(op, base.SearchOp):
             found = await self._find(op.namespace_prefix, query=op.query)
             matching = op._replace(offset=0, limit=len(found), query=None)
-            answer: Any = _answer(matching, found)
-            wanted = {(item.namespace, item.key) for item in answer}
+            wanted = {(item.namespace, item.key) for item in _answer(matching, found)}
             kept = [item for item in found if (item.namespace, item.key) in wanted]
             return kept[op.offset : op.offset + op.limit]
         prefixes = [each.path for each in op.match_conditions or () if each.match_type == "prefix"]
@@ -93,22 +92,19 @@ class EdenmemStore(base.BaseStore):
         path = path_of(*op.namespace, op.key)
         if op.value is None:
             with suppress(NotFoundError):
-                items = await self._open(op.namespace)
-                for fact in await items.facts(path):
-                    await items.delete(fact)
+                await (await self._open(op.namespace)).delete(path)
             return
         paths = ["*"] if op.index is None else op.index or []
         texts = [text for path in paths for text in base.get_text_at_path(dict(op.value), path)]
         text = "; ".join(texts).strip() or op.key
-        ends = None if op.ttl is None else datetime.now(UTC) + timedelta(minutes=op.ttl)
         items = await self._open(op.namespace, create=True)
-        await items.put(path, text, op.value, expires_at=ends)
+        await items.put(path, text, op.value, minutes=op.ttl)
 
     async def _open(self, namespace: Sequence[str], *, create: bool = False) -> Items:
         """Open the items of the user that a namespace names, else those of all users."""
         depth = len(self._users)
-        is_of_user = tuple(namespace[:depth]) == self._users and len(namespace) > depth
-        user = namespace[depth] if is_of_user else None
+        names = namespace[depth:] if tuple(namespace[:depth]) == self._users else ()
+        user = names[0] if names else None
         return await Items.open(self._service, "langgraph", self._agent, user, create=create)
 
 
@@ -118,7 +114,7 @@ def _item(fact: Fact, score: float | None = None) -> base.SearchItem:
     return base.SearchItem(tuple(namespace), key, fact.value or {}, *times, score=score)
 
 
-def _answer(op: base.Op, items: Sequence[base.SearchItem]) -> base.Result:
+def _answer(op: base.Op, items: Sequence[base.SearchItem]) -> Any:
     """Run an operation on these items, by the rules of the framework."""
     among = InMemoryStore()
     among.batch(base.PutOp(item.namespace, item.key, item.value) for item in items)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -122,6 +123,25 @@ SCRIPTED = {
     ),
     "pydantic_ai_tools.py": ("pydantic_ai", [": Lena's workshop opens on 3 March."]),
 }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_an_example_without_its_framework_ends_with_one_line(name: str, tmp_path: Path) -> None:
+    framework, _ = SCRIPTED[name]
+    blocked = tmp_path / f"{framework.partition('.')[0]}.py"
+    blocked.write_text('raise ImportError("missing")')
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.count("\n") == 1
+    assert ": pip install " in ended.stderr
 
 
 @pytest.mark.slow

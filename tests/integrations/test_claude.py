@@ -123,11 +123,11 @@ def test_what_memory_refuses_is_an_error_for_the_model(service: SyncMemoryServic
         ],
     )
     assert "Path must start with /memories" in refused[0]
-    assert "Path must start with /memories" in refused[1]
-    assert refused[2] == "error: The path /memories is the root"
+    assert "would escape /memories" in refused[1]
+    assert refused[2] == "error: Cannot delete the /memories directory itself"
     assert "must not be remembered" in refused[3]
     assert "the limit is 16,384" in refused[4]
-    assert refused[6] == "error: File /memories/a already exists"
+    assert refused[6] == "error: Error: Not a directory"
     assert refused[7] == "error: File /memories already exists"
 
 
