@@ -15,6 +15,8 @@ with requires("langgraph"):
     from langgraph.store import base
     from langgraph.store.memory import InMemoryStore
 
+AnyService = MemoryService | SyncMemoryService
+
 
 class EdenmemStore(base.BaseStore):
     """A LangGraph store on the memory of an agent.
@@ -33,11 +35,7 @@ class EdenmemStore(base.BaseStore):
     ttl_config = base.TTLConfig(refresh_on_read=False)
 
     def __init__(
-        self,
-        service: MemoryService | SyncMemoryService,
-        *,
-        agent: str,
-        users: Sequence[str] = ("users",),
+        self, service: AnyService, *, agent: str, users: Sequence[str] = ("users",)
     ) -> None:
         self._blocking = service if isinstance(service, SyncMemoryService) else None
         self._service = service.service if isinstance(service, SyncMemoryService) else service
@@ -57,13 +55,12 @@ class EdenmemStore(base.BaseStore):
 
     async def _run(self, ops: Sequence[base.Op]) -> list[base.Result]:
         results = [await self._read(op) for op in ops]
-        for put in {
-            (op.namespace, op.key): op for op in ops if isinstance(op, base.PutOp)
-        }.values():
+        puts = {(op.namespace, op.key): op for op in ops if isinstance(op, base.PutOp)}
+        for put in puts.values():  # the last one of each key
             await self._put(put)
         return results
 
-    async def _read(self, op: base.Op) -> base.Result:
+    async def _read(self, op: base.Op) -> Any:
         if isinstance(op, base.PutOp):
             return None
         if isinstance(op, base.GetOp):
