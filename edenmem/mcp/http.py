@@ -6,28 +6,29 @@ of each other, so there are no protocol sessions to take over.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from mcp.server import ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
-from edenmem.errors import EdenmemError, NotFoundError
+from edenmem.errors import NotFoundError
 from edenmem.mcp.server import Reach, build_server
-from edenmem.server.access import CALLER_KEY, AccessDenied, Caller, find_caller
-from edenmem.server.limits import MCP, Limits, Shares
-from edenmem.server.problems import Refused, describe
+from edenmem.server.access import AccessDenied, Caller, caller
+from edenmem.server.limits import Gate, Limits
+from edenmem.server.problems import add_handlers, describe
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
+#: Path of the protocol.
+MCP = "/mcp"
 #: Maximum size of a request; the longest argument of a tool has 20,000 characters.
 MAX_BODY = 256 * 1024
 
@@ -64,7 +65,9 @@ def create_app(
     app = Starlette()
     is_open = is_local and not settings.server.require_token
     app.state.edenmem = state = ServerState(service=service, settings=settings, is_local=is_open)
-    attach(app, choose, Shares(settings.server, state.metrics))
+    attach(app, choose)
+    add_handlers(app)
+    app.add_middleware(Gate)
     app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app
 
@@ -87,7 +90,7 @@ def attach_to_server(app: Starlette) -> None:
         user = state.service.chats.find_user(server.users.get(server.user, server.user))
         return Target(agent_id, user.id if user else None, who.write)
 
-    attach(app, choose, app.state.shares)
+    attach(app, choose)
 
 
 class Target(NamedTuple):
@@ -98,13 +101,14 @@ class Target(NamedTuple):
     write: bool
 
 
-def attach(app: Starlette, choose: Callable[[Caller], Target], shares: Shares) -> None:
+def attach(app: Starlette, choose: Callable[[Caller], Target]) -> None:
     """Add the path of the protocol to an application."""
     state: ServerState = app.state.edenmem
     settings = state.settings
 
-    async def find_reach(request: Request) -> Reach:
-        who = request.scope[CALLER_KEY] = await find_caller(request)
+    async def answer(request: Request) -> ASGIApp:
+        """Find the reach of a request, and let the protocol answer it."""
+        who = await caller(request)
         agent_id, user_id, write = await in_thread(choose, who)
         try:
             memory = await state.service.memory_for(
@@ -115,7 +119,8 @@ def attach(app: Starlette, choose: Callable[[Caller], Target], shares: Shares) -
             )
         except NotFoundError as error:  # deleted since the server started or the token was made
             raise AccessDenied("the agent or the user does not exist", status=403) from error
-        return Reach(memory=memory, write=write)
+        request.scope[_REACH] = Reach(memory=memory, write=write)
+        return protocol
 
     server = build_server(
         _reach_of,
@@ -138,7 +143,8 @@ def attach(app: Starlette, choose: Callable[[Caller], Target], shares: Shares) -
             yield
 
     app.router.lifespan_context = both
-    app.router.routes.append(Route(MCP, _Gate(protocol, find_reach=find_reach, shares=shares)))
+    # There are no events to wait for and no sessions to end.
+    app.router.routes.append(Route(MCP, answer, methods=["POST"]))
 
 
 def _reach_of(context: ServerRequestContext[Any, Any]) -> Reach:
@@ -146,53 +152,3 @@ def _reach_of(context: ServerRequestContext[Any, Any]) -> Reach:
     reach = context.request.scope[_REACH]
     assert isinstance(reach, Reach)
     return reach
-
-
-class _Gate:
-    """ASGI middleware that refuses requests without access, and finds the reach of the others."""
-
-    def __init__(
-        self, app: ASGIApp, *, find_reach: Callable[[Request], Awaitable[Reach]], shares: Shares
-    ) -> None:
-        self._app = app
-        self._find_reach = find_reach
-        self._shares = shares
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with ExitStack() as stack:
-            refusal = await self._admit(scope, stack)
-            await (refusal or self._app)(scope, receive, send)
-
-    async def _admit(self, scope: Scope, stack: ExitStack) -> JSONResponse | None:
-        """Return the refusal of a request, or None after setting its reach."""
-        if scope["method"] != "POST":  # there are no events to wait for and no sessions to end
-            error = {"error": "method_not_allowed"}
-            return JSONResponse(error, status_code=405, headers={"Allow": "POST"})
-        try:
-            scope[_REACH] = await self._find_reach(Request(scope))
-            stack.enter_context(self._shares.request(scope[CALLER_KEY]))
-        except AccessDenied as error:
-            return _refuse(error)
-        except EdenmemError as error:
-            return _unavailable(*describe(error))
-        except Refused as error:
-            return _unavailable(error.status_code, error.detail, error.headers)
-        return None
-
-
-def _unavailable(
-    status: int, detail: str, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
-    failed = {"error": "unavailable", "error_description": detail}
-    return JSONResponse(failed, status_code=status, headers=headers)
-
-
-def _refuse(error: AccessDenied) -> JSONResponse:
-    """Return the answer to a request without a valid token (401), or without access (403)."""
-    kind = "invalid_token" if error.status == 401 else "insufficient_scope"
-    header = f'Bearer realm="edenmem", error="{kind}", error_description="{error.message}"'
-    return JSONResponse(
-        {"error": kind, "error_description": error.advised_message},
-        status_code=error.status,
-        headers={"WWW-Authenticate": header},
-    )

@@ -54,7 +54,8 @@ class AccessDenied(EdenmemError):
     @property
     def headers(self) -> dict[str, str]:
         """Return the headers of the answer."""
-        return {"WWW-Authenticate": 'Bearer realm="edenmem"'} if self.status == 401 else {}
+        kind = "invalid_token" if self.status == 401 else "insufficient_scope"
+        return {"WWW-Authenticate": f'Bearer realm="edenmem", error="{kind}"'}
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,9 +144,10 @@ def token_of(headers: Headers, path: str) -> str | None:
 
 
 async def caller(request: Request) -> Caller:
-    """Return the caller of a request (see `find_caller`)."""
-    known = request.scope.get(CALLER_KEY)
-    return known if isinstance(known, Caller) else await find_caller(request)
+    """Return the caller of a request, which the gate has found."""
+    found = request.scope[CALLER_KEY]
+    assert isinstance(found, Caller)
+    return found
 
 
 async def find_caller(request: Request) -> Caller:

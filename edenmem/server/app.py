@@ -16,7 +16,7 @@ from edenmem.errors import EdenmemError
 from edenmem.models.host import Agent
 from edenmem.models.ids import derived_id
 from edenmem.server import health, problems, rest, rest_search, rest_sessions
-from edenmem.server.limits import Gate, Limits, Shares
+from edenmem.server.limits import Gate, Limits
 from edenmem.server.problems import describe
 from edenmem.server.proxy import routes as proxy
 from edenmem.server.proxy.background import Background
@@ -104,8 +104,7 @@ def create_app(
     for route in app.routes:  # builds the validation of all routes now, not in the first request
         route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
     problems.add_handlers(app)
-    app.state.shares = Shares(settings.server, state.metrics)
-    app.add_middleware(Gate, shares=app.state.shares)
+    app.add_middleware(Gate)
     # The middleware that is added last runs first.
     app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app

@@ -617,7 +617,7 @@ _MOST_KEYS, _LONGEST_KEY = 1000, 200
 STRICT = (Depends(_check_request),)
 
 #: Errors of all REST endpoints, of those with a body, and of those that change one version.
-ERRORS = problem_responses(400, 401, 403, 404, 422, 429, 503, 504)
+ERRORS = problem_responses(400, 401, 403, 404, 422, 503, 504)
 BODY_ERRORS = problem_responses(408, 409, 413, 415)
 VERSION_ERRORS = problem_responses(412, 428)
 

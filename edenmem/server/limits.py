@@ -1,4 +1,4 @@
-"""Limits on the size, number and duration of requests, the gate for callers, and daily limits."""
+"""Limits on the size, number and duration of requests, and on the tokens of a day; the gate."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import asyncio
 import hashlib
 import logging
 import zlib
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
+from math import ceil
 from time import monotonic
 
 from starlette.requests import Request
@@ -29,12 +27,8 @@ _log = logging.getLogger(__name__)
 
 #: Paths without access control: their answers have no memory.
 PUBLIC = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
-#: Path of the Model Context Protocol, which has a gate of its own.
-MCP = "/mcp"
 #: Paths without a limit on concurrent requests.
 _ALWAYS = ("/health", "/metrics")
-#: Paths that wait for the upstream, and the share of slots kept for the others: one in eight.
-_CHATS, _KEPT = "/v1/", 8
 #: Passes of the event loop that a request takes, about, and the number of passes that their average
 #: duration is from.
 _PASSES, _RECENT = 100, 16
@@ -63,7 +57,6 @@ class Limits:
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
-        self._chats = 0
         self._pass = 0.0  # recent duration of a pass of the event loop, in seconds
         self._noted = 0.0
         self._is_passing = False
@@ -75,8 +68,8 @@ class Limits:
             return
         answer = _Answer(send)
         begun = monotonic()
-        self._count(scope, 1)
-        self._metrics.in_flight.set(self._in_flight)
+        self._in_flight += 1
+        self._metrics.in_flight.inc()
         status = 499  # the client has disconnected
         try:
             await self._answer(scope, receive, answer)
@@ -84,18 +77,14 @@ class Limits:
             status = 500
             raise
         finally:
-            self._count(scope, -1)
-            self._metrics.in_flight.set(self._in_flight)
+            self._in_flight -= 1
+            self._metrics.in_flight.dec()
             seconds = monotonic() - begun
             self._metrics.count(scope, answer.status or status, seconds)
             _log.info(
                 "%s %s %d %d ms",
                 method_of(scope), route_of(scope), answer.status or status, seconds * 1000,
             )  # fmt: skip
-
-    def _count(self, scope: Scope, step: int) -> None:
-        self._in_flight += step
-        self._chats += step * scope["path"].startswith(_CHATS)
 
     async def _measure(self) -> None:
         """Measure a pass of the event loop, once for all requests that begin in it."""
@@ -116,13 +105,10 @@ class Limits:
 
     def _excess(self, path: str) -> str | None:
         """Return why a request exceeds the number of requests."""
-        most = self._settings.max_requests
         if path in _ALWAYS:
             return None
-        if self._in_flight > most:
+        if self._in_flight > self._settings.max_requests:
             return "too many concurrent requests"
-        if path.startswith(_CHATS) and self._chats > most - most // _KEPT:
-            return "too many concurrent chats"
         # Among few requests none waits long: a long pass is an exception.
         wait = _PASSES * self._pass + expected_wait() if self._in_flight > THREADS else 0.0
         return "the server is overloaded" if wait > self._settings.max_wait_seconds else None
@@ -164,73 +150,26 @@ class Limits:
         await problem(scope, status, detail, headers=headers)(scope, receive, answer)
 
 
-class Shares:
-    """The requests in progress of each caller: at most half of ``server.max_requests``.
-
-    All tokens of one user have one share, by any account.
-    """
-
-    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
-        self._most = max(1, settings.max_requests // 2)
-        self._metrics = metrics
-        self._held: Counter[str] = Counter()
-
-    @contextmanager
-    def request(self, caller: Caller) -> Iterator[None]:
-        """Count a request of a caller with a token.
-
-        Raises:
-            Refused: the caller has too many requests in progress (429).
-        """
-        holder = min(caller.accounts, default=caller.token_id)
-        if holder is None:
-            yield
-            return
-        if self._held[holder] >= self._most:
-            self._metrics.refused.labels("requests").inc()
-            raise Refused(429, "too many concurrent requests of this caller", _CLOSE_AND_WAIT)
-        self._held[holder] += 1
-        try:
-            yield
-        finally:
-            self._held[holder] -= 1
-            if not self._held[holder]:
-                del self._held[holder]
-
-
 class Gate:
     """ASGI middleware: find the caller before a body is read or a route is found.
 
     It protects routes that do not ask for a caller, too.
     """
 
-    def __init__(self, app: ASGIApp, shares: Shares) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._shares = shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request of a known caller on, or refuse it."""
-        if scope["type"] != "http" or scope["path"] in (*PUBLIC, MCP):
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope)
-        try:
-            caller = scope[CALLER_KEY] = await find_caller(request)
-        except EdenmemError as error:
-            refusal = await answer_error(request, error)
-            await refusal(scope, receive, send)
-            return
-        if scope["path"] in _ALWAYS:
-            await self._app(scope, receive, send)
-            return
-        with ExitStack() as stack:
+        if scope["type"] == "http" and scope["path"] not in PUBLIC:
+            request = Request(scope)
             try:
-                stack.enter_context(self._shares.request(caller))
-            except Refused as error:
-                refusal = problem(scope, error.status_code, error.detail, headers=error.headers)
+                scope[CALLER_KEY] = await find_caller(request)
+            except EdenmemError as error:
+                refusal = await answer_error(request, error)
                 await refusal(scope, receive, send)
                 return
-            await self._app(scope, receive, send)
+        await self._app(scope, receive, send)
 
 
 class _Answer:
@@ -306,68 +245,45 @@ def _advise_after(scope: Scope) -> str:
     return "; the change may have been made: see GET /api/log before repeating it"
 
 
-# -- daily limits --------------------------------------------------------------------------------
-
-
-def limits_use(settings: ServerSettings) -> bool:
-    """Return whether there is a daily limit."""
-    return bool(settings.daily_tokens or settings.daily_cost)
-
-
-async def check_daily_use(
-    state: ServerState, caller: Caller, user_id: str | None, *, reserved: int = 0
-) -> None:
-    """Check the daily limits before a chat is forwarded.
+class DailyLimit:
+    """The tokens of one user and day, as far as ``server.daily_tokens`` limits them.
 
     Args:
         state: State of the server.
         caller: The caller.
-        user_id: The user of the chat.
-        reserved: Tokens already counted for this chat.
-
-    Raises:
-        Refused: a daily limit is reached (429).
+        user_id: The user whose tokens are counted (None: the token of the caller).
     """
-    settings = state.settings.server
-    if not limits_use(settings):
-        return
-    now = utc_now()
-    use = await in_thread(state.service.store.tokens.daily_use, _holder(caller, user_id), _day(now))
-    tokens, cost = settings.daily_tokens, settings.daily_cost
-    if (tokens and use.tokens - reserved >= tokens) or (cost and use.cost >= cost):
-        tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-        wait = max(1, int((tomorrow - now).total_seconds()))
-        raise Refused(429, "daily limit reached", {"Retry-After": str(wait)})
 
+    def __init__(self, state: ServerState, caller: Caller, user_id: str | None) -> None:
+        whose = f"user:{user_id}" if user_id else f"token:{caller.token_id or 'local'}"
+        self._key = hashlib.sha256(whose.encode()).hexdigest()[:32], utc_now().date().isoformat()
+        self._tokens = state.service.store.tokens
+        self._most = state.settings.server.daily_tokens
+        self._is_counting = bool(self._most) and not state.settings.store.read_only
+        self._counted = 0
 
-async def count_daily_use(
-    state: ServerState,
-    caller: Caller,
-    user_id: str | None,
-    *,
-    tokens: int,
-    cost: float = 0.0,
-    at: datetime | None = None,
-) -> None:
-    """Count the use of a chat: an estimate before it is forwarded, the difference afterwards.
+    async def count(self, tokens: int) -> None:
+        """Count the tokens of a request, in place of those that were counted for it before."""
+        if self._is_counting:
+            change, self._counted = tokens - self._counted, tokens
+            await in_thread(self._tokens.add_use, *self._key, DailyUse(tokens=change))
 
-    The difference may be negative; both count for the day of ``at``.
-    """
-    if not limits_use(state.settings.server) or state.settings.store.read_only:
-        return
-    await in_thread(
-        state.service.store.tokens.add_use,
-        _holder(caller, user_id),
-        _day(at or utc_now()),
-        DailyUse(tokens=tokens, cost=cost),
-    )
+    async def reserve(self, tokens: int) -> None:
+        """Count the estimated tokens of a request, unless the limit is reached without it.
 
-
-def _holder(caller: Caller, user_id: str | None) -> str:
-    """Return the key of a daily use: a hash of the user or of the token."""
-    whose = f"user:{user_id}" if user_id else f"token:{caller.token_id or 'local'}"
-    return hashlib.sha256(whose.encode()).hexdigest()[:32]
-
-
-def _day(now: datetime) -> str:
-    return now.date().isoformat()
+        Raises:
+            Refused: the limit is reached, including the reservations of requests in progress.
+        """
+        if not self._most:
+            return
+        await self.count(tokens)
+        try:
+            use = await in_thread(self._tokens.daily_use, *self._key)
+            if use.tokens - self._counted >= self._most:
+                now = utc_now()
+                tomorrow = datetime.combine(now.date() + timedelta(days=1), time(), UTC)
+                wait = ceil((tomorrow - now).total_seconds())
+                raise Refused(429, "daily limit reached", {"Retry-After": str(wait)})
+        except (Refused, EdenmemError):
+            await self.count(0)
+            raise

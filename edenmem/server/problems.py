@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
@@ -61,7 +62,6 @@ _MEANINGS = {
     415: "The body is not marked as JSON.",
     422: "A parameter or the content is invalid.",
     428: "If-Match is missing.",
-    429: "Too many concurrent requests of this caller.",
     502: "The model is unavailable.",
     503: "The store is unavailable, the server is stopping, or too many concurrent requests.",
     504: "The request took too long; a change may have been made.",
@@ -161,7 +161,7 @@ def problem(
     )
 
 
-def add_handlers(app: FastAPI) -> None:
+def add_handlers(app: Starlette) -> None:
     """Let the application answer all errors with `problem`."""
     app.add_exception_handler(EdenmemError, answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)

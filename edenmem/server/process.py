@@ -8,25 +8,21 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.requests import ClientDisconnect
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp
 
 from edenmem.errors import UnavailableError
 from edenmem.server.proxy.upstream import StreamBroken
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from starlette.types import ASGIApp
-
-
 #: New objects between two searches for garbage: Python's usual number.
 _GARBAGE_AFTER = 700
+#: Time that an idle connection stays open: longer than clients keep one, so that none is closed
+#: while a client sends its next request.
+_KEEP_ALIVE_SECONDS = 20
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -77,9 +73,9 @@ def make_server(
         proxy_headers=False,
         server_header=False,
         ws="none",
-        http=_Connection,
+        http="h11",
         timeout_graceful_shutdown=shutdown_seconds,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
     )
     return _Server(config, ready)
 
@@ -115,101 +111,6 @@ def _is_fault(record: logging.LogRecord) -> bool:
     """
     seen = StreamBroken | asyncio.CancelledError | ClientDisconnect
     return not (record.exc_info and isinstance(record.exc_info[1], seen))
-
-
-#: Time limit for the headers of a request, from its first byte or the start of the connection.
-HEADER_SECONDS = 10.0
-
-
-def most_connections() -> int:
-    """Return the maximum number of connections: half of the file descriptors of this process.
-
-    The store and the upstream need the rest.
-    """
-    try:
-        import resource
-    except ImportError:  # pragma: no cover - Windows has no such limit
-        return 4096
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 4096 if most == resource.RLIM_INFINITY else max(16, most // 2)
-
-
-#: Time that an idle connection stays open: longer than clients keep one, so that none is closed
-#: while a client sends its next request.
-KEEP_ALIVE_SECONDS = 20
-#: A client must read `LEAST_READ` bytes in this time, or the rest of what was sent.
-READ_SECONDS = 60.0
-LEAST_READ = 64 * 1024
-
-
-class _Connection(H11Protocol):
-    """One of a limited number of connections, with time limits for its client.
-
-    The client must send the headers of a request in time, and read what is sent to it.
-    """
-
-    _deadline: asyncio.TimerHandle | None = None
-    _reading: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection, or close it if there are too many."""
-        super().connection_made(transport)
-        if len(self.connections) > most_connections():
-            transport.abort()
-            return
-        # Any unsent byte pauses writing, and so starts the time limit for the reader.
-        transport.set_write_buffer_limits(high=0)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        """Handle received data."""
-        super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the time limits."""
-        super().connection_lost(exc)
-        for timer in (self._deadline, self._reading):
-            if timer is not None:
-                timer.cancel()
-
-    def pause_writing(self) -> None:
-        """Wait for the client to read."""
-        super().pause_writing()
-        self._watch_reading()
-
-    def resume_writing(self) -> None:
-        """Send again: the client has read everything."""
-        super().resume_writing()
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
-
-    def _watch_reading(self) -> None:
-        unread = self.transport.get_write_buffer_size()
-        self._reading = self.loop.call_later(READ_SECONDS, self._check_reading, unread)
-
-    def _check_reading(self, unread: int) -> None:
-        if unread - self.transport.get_write_buffer_size() < LEAST_READ:
-            self.transport.abort()
-        else:
-            self._watch_reading()
-
-    def _has_request(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _watch(self) -> None:
-        if self._has_request():
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_SECONDS, self._end)
-
-    def _end(self) -> None:
-        self._deadline = None
-        if not self._has_request():
-            self.transport.abort()
 
 
 class _Server(uvicorn.Server):

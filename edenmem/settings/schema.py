@@ -494,8 +494,6 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     """Time limit for receiving a body, answering a request to `/api`, or an MCP tool call."""
     daily_tokens: NotNegative = 0
     """Token limit per user and day (UTC) (0 = no limit)."""
-    daily_cost: Annotated[float, Meta(ge=0)] = 0.0
-    """Cost limit per user and day (UTC) in US dollars (0 = no limit)."""
 
 
 class Settings(_Section, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from edenmem.errors import StoreUnreachable
-from edenmem.server.proxy import routes
+from edenmem.server.limits import DailyLimit
 from tests.server.door import Door, serving, turns, with_server
 from tests.support.waiting import until
 
@@ -45,7 +45,7 @@ def _used(door: Door) -> list[int]:
 
 
 def test_an_estimate_gives_way_to_what_was_used(limited: Door) -> None:
-    for fields in ({}, {"stream": True}, {"max_tokens": 10_000}):
+    for fields in ({}, {"stream": True}, {"stream": False}):
         assert limited.chat("Hello.", user="anna", **fields).status_code == 200
     assert limited.chat("Hello.", user="anna", model="limited").status_code == 429
     assert limited.chat("Hello.", user="anna", model="reset").status_code == 502
@@ -73,29 +73,24 @@ def test_who_hangs_up_has_used_the_estimate(limited: Door) -> None:
     assert limited.chat("Again.", user="anna").status_code == 429
 
 
-@pytest.mark.parametrize("step", ["count_daily_use", "check_daily_use"])
 def test_who_hangs_up_before_the_upstream_is_asked_has_used_nothing(
-    limited: Door, monkeypatch: pytest.MonkeyPatch, step: str
+    limited: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting, release, left = threading.Event(), threading.Event(), threading.Event()
-    made, take_back = getattr(routes, step), routes._Exchange._release
+    waiting, made, left = threading.Event(), DailyLimit.reserve, threading.Event()
 
-    async def wait(*given: Any, **named: Any) -> None:
+    async def wait(limit: DailyLimit, tokens: int) -> None:
+        await made(limit, tokens)
         waiting.set()
-        await asyncio.to_thread(release.wait, 30)
-        await made(*given, **named)
+        try:
+            await asyncio.sleep(30)
+        finally:
+            left.set()
 
-    async def note(*given: Any) -> None:
-        left.set()
-        await take_back(*given)
-
-    monkeypatch.setattr(routes, step, wait)
-    monkeypatch.setattr(routes._Exchange, "_release", note)
-    with limited.asking(f"Never mind {step}.", user="anna"):
+    monkeypatch.setattr(DailyLimit, "reserve", wait)
+    with limited.asking("Never mind.", user="anna"):
         assert waiting.wait(10)
+        assert _used(limited)[0] > LIMIT
     assert left.wait(10)
-    monkeypatch.setattr(routes, step, made)
-    release.set()
     until(lambda: _used(limited) == [0])
     assert not limited.upstream.seen
 

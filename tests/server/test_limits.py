@@ -13,19 +13,17 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from edenmem.engine.runtime.concurrency import THREADS
-from edenmem.models.access import DailyUse
 from edenmem.server.access import Caller
-from edenmem.server.limits import Limits, check_daily_use, count_daily_use, inflate
+from edenmem.server.limits import DailyLimit, Limits, inflate
 from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused
 from edenmem.settings.schema import ServerSettings
 from edenmem.store.sqlite import SqliteStore
-from tests.server.town import LENA, LENA_ON_DISCORD, Town
+from tests.server.town import LENA, Town
 
 pytestmark = pytest.mark.slow
 
 MEGABYTE = 1_000_000
-LENAS = frozenset({LENA, LENA_ON_DISCORD})
 
 
 async def _chunks(size: int, number: int) -> AsyncIterator[bytes]:
@@ -199,73 +197,34 @@ async def test_the_pace_of_the_event_loop_counts_only_among_many_requests() -> N
     assert {answer.status_code for answer in await asyncio.gather(*few)} == {200}
 
 
-async def test_no_token_and_no_chats_take_all_requests() -> None:
-    free, begun = asyncio.Event(), asyncio.Semaphore(0)
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        begun.release()
-        await free.wait()
-        await PlainTextResponse("done")(scope, receive, send)
-
-    limits = Limits(app, ServerSettings(max_requests=8), Metrics())
-    chats = [asyncio.create_task(_ask(limits, "/v1/x")) for _ in range(7)]
-    for _ in chats:
-        await begun.acquire()
-    assert (await _ask(limits, "/v1/x")).status_code == 503
-    rest = asyncio.create_task(_ask(limits, "/api/x"))
-    await begun.acquire()
-    free.set()
-    answers = await asyncio.gather(*chats, rest)
-    assert {answer.status_code for answer in answers} == {200}
-    assert (await _ask(limits, "/v1/x")).status_code == 200
-
-
-async def test_all_tokens_of_a_user_share_half_of_the_requests(town_store: SqliteStore) -> None:
-    town = Town(town_store, max_requests=4)
-    shares = town.app.state.shares
-    phone, watch = (
-        Caller(name=name, user_id=account, accounts=LENAS, token_id=number * 24)
-        for name, account, number in (("phone", LENA, "1"), ("watch", LENA_ON_DISCORD, "2"))
-    )
-    with shares.request(phone), shares.request(watch):
-        for who, status in (("lena", 429), ("lena-reader", 429), ("tomas", 200), ("mira", 200)):
-            async with town.client(who) as client:
-                answer = await client.get("/api/facts")
-                assert answer.status_code == status, who
-                assert answer.headers.get("retry-after") == ("1" if status == 429 else None)
-    async with town.client("lena") as client:
-        assert (await client.get("/api/facts")).status_code == 200
-
-
 async def test_who_used_up_the_day_is_refused_until_the_next(town_store: SqliteStore) -> None:
     caller = Caller(name="phone", token_id="1" * 24)
-    state = Town(town_store, daily_tokens=100, daily_cost=0.5).app.state.edenmem
-    await check_daily_use(state, caller, LENA)
-    await count_daily_use(state, caller, LENA, tokens=99)
-    await check_daily_use(state, caller, LENA)
-    await count_daily_use(state, caller, LENA, tokens=1)
+    state = Town(town_store, daily_tokens=100).app.state.edenmem
+
+    def limit(user_id: str | None = LENA) -> DailyLimit:
+        return DailyLimit(state, caller, user_id)
+
+    first, second = limit(), limit()
+    await first.reserve(500)
+    with pytest.raises(Refused):
+        await second.reserve(1)
+    await first.count(99)
+    await second.reserve(1)
     with pytest.raises(Refused) as refused:
-        await check_daily_use(state, caller, LENA)
+        await limit().reserve(1)
     assert refused.value.status_code == 429
     assert refused.value.headers is not None
     assert 1 <= int(refused.value.headers["Retry-After"]) <= 86_400
-    await check_daily_use(state, caller, LENA, reserved=1)  # for the chat itself
-    await check_daily_use(state, caller, None)  # by the token, where there is no user
-    await count_daily_use(state, caller, None, tokens=1, cost=0.5)
-    with pytest.raises(Refused):
-        await check_daily_use(state, caller, None)
-    kept = town_store.database.info()
-    assert kept.kind == "sqlite"
+    await limit(None).reserve(1)  # by the token, where there is no user
     with town_store.connections.reading() as connection:
-        rows = connection.execute("SELECT holder, tokens, cost FROM daily_use").fetchall()
-    assert sorted(row[1:] for row in rows) == [(1, 0.5), (100, 0.0)]
+        rows = connection.execute("SELECT holder, tokens FROM daily_use").fetchall()
+    assert sorted(row[1] for row in rows) == [1, 100]
     assert LENA not in str(rows)
 
 
 async def test_without_a_limit_nothing_is_counted(town: Town) -> None:
-    state, caller = town.app.state.edenmem, Caller(name="local")
-    await count_daily_use(state, caller, LENA, tokens=10**9)
-    await check_daily_use(state, caller, LENA)
+    limit = DailyLimit(town.app.state.edenmem, Caller(name="local"), LENA)
+    await limit.reserve(10**9)
+    await limit.count(10**9)
     with town.store.connections.reading() as connection:  # type: ignore[attr-defined]
         assert connection.execute("SELECT count(*) FROM daily_use").fetchone() == (0,)
-    assert DailyUse() == DailyUse(tokens=0, cost=0.0)

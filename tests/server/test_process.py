@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -21,6 +23,7 @@ import httpx
 import pytest
 
 from edenmem.engine.chats.messages import CUT_OFF
+from edenmem.server import process
 from edenmem.store.sqlite import SqliteStore
 from tests.server.door import turns
 from tests.server.upstream import FakeUpstream
@@ -294,3 +297,20 @@ def test_what_cannot_be_served(
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert words in done.stderr
     assert json.dumps(done.stdout) == '""'
+
+
+async def test_small_writes_are_sent_at_once() -> None:
+    """Without TCP_NODELAY each answer waited 40 ms for an acknowledgment."""
+    accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            connection = transport.get_extra_info("socket")
+            accepted.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            transport.close()
+
+    listener = process.open_socket("127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(Accepting, sock=listener)
+    async with server:
+        with socket.create_connection(listener.getsockname()[:2], timeout=20):
+            assert await accepted

@@ -455,10 +455,9 @@ def mcp(
 def _serve_http(
     run: Invocation, host: str, port: int, *, agent_id: str, user_id: str | None, write: bool
 ) -> None:
-    from edenmem.mcp.http import create_app
+    from edenmem.mcp.http import MCP, create_app
     from edenmem.server import process
     from edenmem.server.access import is_loopback
-    from edenmem.server.limits import MCP
 
     listener = process.open_socket(host, port)
 

@@ -15,9 +15,6 @@ _INSTRUCTIONS = ("system", "developer")
 
 #: Maximum number of messages in a request.
 MOST_MESSAGES = 10_000
-#: Estimated tokens of an answer to a request without a limit.
-_USUAL_ANSWER = 1000
-_MOST_ANSWER = 1_000_000
 
 _Fields = dict[str, msgspec.Raw]
 
@@ -70,8 +67,6 @@ class Body:
 
     #: Path below the upstream's URL.
     path: ClassVar[str]
-    #: Fields with the maximum number of tokens of an answer, the first one first.
-    _limits: ClassVar[tuple[str, ...]]
 
     previous = conversation = ""
 
@@ -111,12 +106,6 @@ class Body:
         first = self._parsed[0] if self._parsed else None
         return read_content(first.get("content")) if first and _instructs(first) else ""
 
-    @property
-    def most_answer_tokens(self) -> int:
-        """Return the maximum number of tokens in all answers together."""
-        most = next(filter(None, map(self._number, self._limits)), _USUAL_ANSWER)
-        return min(most * (self._number("n") or 1), _MOST_ANSWER)
-
     def with_memory(self, context: str, facts: str) -> bytes:
         """Return the body with memory, and without ``memory_*`` fields.
 
@@ -139,10 +128,6 @@ class Body:
     def _plain_field(self, name: str) -> Any:
         return _plain(self._fields[name]) if name in self._fields else None
 
-    def _number(self, name: str) -> int:
-        value = self._plain_field(name)
-        return value if isinstance(value, int) and value > 0 else 0
-
     def _last_user_place(self) -> int | None:
         for place in range(len(self._parsed) - 1, -1, -1):
             message = self._parsed[place]
@@ -155,7 +140,6 @@ class ChatBody(Body):
     """A request for a chat completion."""
 
     path = "/chat/completions"
-    _limits = ("max_completion_tokens", "max_tokens")
 
     def _load(self) -> list[msgspec.Raw]:
         return _items_of(self._fields["messages"])
@@ -175,7 +159,6 @@ class ResponsesBody(Body):
     """A request for a response; its input is a text, or a list of items."""
 
     path = "/responses"
-    _limits = ("max_output_tokens",)
 
     def _load(self) -> list[msgspec.Raw]:
         previous = self._plain_field("previous_response_id")
@@ -207,11 +190,6 @@ class ResponsesBody(Body):
 
 def _instructs(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") in _INSTRUCTIONS
-
-
-def estimate_answer(body: Body | None) -> int:
-    """Return the maximum number of tokens in the answer to a request, valid or not."""
-    return _USUAL_ANSWER if body is None else body.most_answer_tokens
 
 
 def _fields_of(data: bytes | msgspec.Raw) -> _Fields:

@@ -24,12 +24,11 @@ from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.tokens import PREFIX
-from edenmem.errors import EdenmemError
 from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now
 from edenmem.models.told import Note
 from edenmem.server.access import Caller, FromCaller
-from edenmem.server.limits import check_daily_use, count_daily_use, inflate, limits_use
+from edenmem.server.limits import DailyLimit, inflate
 from edenmem.server.problems import CHAT_ERRORS, Refused
 from edenmem.server.proxy.answers import (
     Decode,
@@ -46,7 +45,6 @@ from edenmem.server.proxy.body import (
     ChatBody,
     MemoryFields,
     ResponsesBody,
-    estimate_answer,
 )
 from edenmem.server.proxy.frontends import is_utility
 from edenmem.server.proxy.recording import Recording, header, keep
@@ -80,6 +78,8 @@ _READ: dict[type[Body], Callable[[Any], Answer]] = {
 _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
 #: Longer answers without streaming pass unparsed.
 _MOST_ANSWER = 64 * 1024 * 1024
+#: Estimated tokens of an answer.
+_USUAL_ANSWER = 1000
 #: Maximum size of a body that is parsed without a thread.
 _SHORT = 64 * 1024
 
@@ -147,9 +147,8 @@ async def pass_on(request: Request, caller: FromCaller, path: str) -> Response:
     state, data = state_of(request), b""
     if request.method not in ("DELETE", "GET"):
         data = await _read_body(request, state)
-        await check_daily_use(state, caller, caller.user_id)
         tokens = round(len(data) / state.settings.formation.characters_per_token)
-        await count_daily_use(state, caller, caller.user_id, tokens=tokens)
+        await DailyLimit(state, caller, caller.user_id).reserve(tokens)
     query = request.scope["query_string"].decode("latin-1")
     response = await _proxy_of(request).upstream.send(
         request.method,
@@ -230,8 +229,8 @@ class _Exchange:
         self._note: Note | None = None
         self._retrieved = self._is_forwarded = False
         self._is_stored = state.stores_chats and _may_store(request)
-        self._size = self._reserved = 0
-        self._payer: str | None = None  # the user whose use is counted: the token's or the chat's
+        self._size = 0
+        self._use = DailyLimit(state, caller, caller.user_id)
         self._begun = utc_now()
 
     async def run(self, data: bytes, body: Body | None) -> Response:
@@ -248,6 +247,7 @@ class _Exchange:
         except asyncio.CancelledError:
             if not self._is_forwarded:  # the client disconnected during a search
                 self._proxy.background.start(self._store_turn())
+                self._proxy.background.start(self._use.count(0))
             raise
 
     async def _run(self, data: bytes, body: Body | None) -> Response:
@@ -257,7 +257,7 @@ class _Exchange:
         else:
             data = await self._add_memory(body)
         self._size = len(data)
-        await self._reserve_use(estimate_answer(body))
+        await self._reserve_use()
         try:
             response = await self._forward(data)
         except UpstreamFailed as error:
@@ -477,57 +477,22 @@ class _Exchange:
         kept = [each for each in headers if not each[0].lower().startswith(dropped)]
         return _plain_response(data, response.status_code, [*kept, *self._own_headers()])
 
-    async def _reserve_use(self, answer_tokens: int) -> None:
-        """Reserve the estimated tokens; the reservation stays if the use remains unknown.
+    async def _reserve_use(self) -> None:
+        """Reserve the estimated tokens, which stay counted if the use remains unknown.
 
         Raises:
-            Refused: a daily limit is reached, including the reservations of chats in progress.
+            Refused: the daily limit is reached.
         """
-        per_token = self._state.settings.formation.characters_per_token
-        reserved = round(self._size / per_token) + answer_tokens
-        if not limits_use(self._settings):
-            return
         asked = self._recording.asked if self._recording is not None else None
-        asked_by = asked.user.id if asked and asked.user else None
-        self._payer = self._caller.user_id or asked_by
-        reserving = asyncio.create_task(self._count_reservation(reserved))
-        try:
-            await asyncio.shield(reserving)
-        except asyncio.CancelledError:
-            self._proxy.background.start(self._release(reserving))
-            raise
-
-    async def _count_reservation(self, tokens: int) -> None:
-        is_counted = not self._state.settings.store.read_only
-        whose = self._state, self._caller, self._payer
-        await count_daily_use(*whose, tokens=tokens, at=self._begun)
-        self._reserved = tokens
-        try:
-            await check_daily_use(*whose, reserved=tokens if is_counted else 0)
-        except (Refused, EdenmemError):
-            await self._settle_use(0)
-            raise
-
-    async def _release(self, reserving: asyncio.Task[None]) -> None:
-        """Take back the reservation of a chat that is not forwarded."""
-        await asyncio.wait({reserving})
-        if reserving.exception() is None:
-            await self._settle_use(0)
+        if asked and asked.user and self._caller.user_id is None:
+            self._use = DailyLimit(self._state, self._caller, asked.user.id)
+        per_token = self._state.settings.formation.characters_per_token
+        await self._use.reserve(round(self._size / per_token) + _USUAL_ANSWER)
 
     async def _settle_use(self, tokens: int) -> None:
         """Replace the reservation with the tokens used."""
-        if not limits_use(self._settings):
-            return
-        difference, self._reserved = tokens - self._reserved, tokens
-        await self._stages.run(
-            "use",
-            count_daily_use(
-                self._state, self._caller, self._payer, tokens=difference, at=self._begun
-            ),
-            self._settings.store_timeout_seconds,
-            or_else=None,
-            must_end=True,
-        )
+        limit = self._settings.store_timeout_seconds
+        await self._stages.run("use", self._use.count(tokens), limit, or_else=None, must_end=True)
 
     async def _count_use(self, usage: Any, answer: Answer) -> None:
         """Count the tokens that the upstream reports, or an estimate."""
