@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +11,11 @@ from edenmem.embed.model_files import ModelFiles
 from edenmem.embed.protocol import Embedding, Role
 from edenmem.errors import ProviderMisconfigured
 from edenmem.models.formation import CallUsage
+from edenmem.onnx import Worker, inputs_of, open_session, open_tokenizer
 
 if TYPE_CHECKING:
     from edenmem.embed.e5 import E5Files, E5Runner
-    from edenmem.onnx.runtime import Numbers
-
-_BATCH = 32
+    from edenmem.onnx import Numbers
 
 
 class LocalEmbedder:
@@ -39,8 +37,7 @@ class LocalEmbedder:
         self._files = files
         self._threads = threads
         self._cache = cache
-        # One worker: parallel inferences would compete for the same processors.
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edenmem-embed")
+        self._worker = Worker("embed")
 
     @property
     def model(self) -> str:
@@ -50,47 +47,30 @@ class LocalEmbedder:
     @property
     def dimensions(self) -> int:
         """Return the length of a vector. Loads the model if its configuration does not say."""
-        known = self._files.dimensions
+        if known := self._files.dimensions:
+            return known
         # Only the model's own thread loads it, so it is loaded once.
-        return known or self._worker.submit(self._measure).result()
+        return self._worker.run(lambda: len(self._runner.run(["a"], role="passage")[0][0]) // 4)
 
     async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
         """See the protocol. Texts beyond the model's token limit are truncated."""
-        import asyncio
-
         from edenmem.embed.vectors import embeddable
 
-        wanted = embeddable(texts)
-        # Batches of similar length need little padding.
-        order = sorted(range(len(wanted)), key=lambda index: len(wanted[index]))
-        vectors = [b""] * len(wanted)
-        tokens = 0
-        loop = asyncio.get_running_loop()
-        for start in range(0, len(order), _BATCH):
-            batch = order[start : start + _BATCH]
-            made, count = await loop.run_in_executor(
-                self._worker, self._run, [wanted[index] for index in batch], role
-            )
+        wanted, tokens = embeddable(texts), 0
+
+        def run(batch: list[str]) -> tuple[bytes, ...]:
+            nonlocal tokens
+            vectors, count = self._runner.run(batch, role=role)
             tokens += count
-            for index, vector in zip(batch, made, strict=True):
-                vectors[index] = vector
+            return vectors
+
+        vectors = await self._worker.map(run, wanted)
         usage = (CallUsage(task="embed", model=self.model, input_tokens=tokens, cost=0.0),)
         return Embedding(vectors=tuple(vectors), usage=usage if wanted else ())
 
     async def close(self) -> None:
         """Wait for the current inference and stop the thread."""
-        if "_runner" not in vars(self):  # not used, and perhaps without an event loop
-            self._worker.shutdown(wait=False, cancel_futures=True)
-            return
-        import asyncio
-
-        await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
-
-    def _measure(self) -> int:
-        return len(self._run(["a"], "passage")[0][0]) // 4
-
-    def _run(self, texts: list[str], role: Role) -> tuple[tuple[bytes, ...], int]:
-        return self._runner.run(texts, role=role)
+        await self._worker.close(wait="_runner" in vars(self))
 
     @cached_property
     def _runner(self) -> OnnxRunner | E5Runner:
@@ -111,8 +91,6 @@ class OnnxRunner:
     """
 
     def __init__(self, files: ModelFiles, *, threads: int | None, cache: Path | None) -> None:
-        from edenmem.onnx.runtime import open_session, open_tokenizer
-
         self._files = files
         failure = ProviderMisconfigured
         self._tokenizer = open_tokenizer(
@@ -135,7 +113,6 @@ class OnnxRunner:
         import numpy as np
 
         from edenmem.embed.vectors import unit_vectors
-        from edenmem.onnx.runtime import inputs_of
 
         encoded = self._tokenizer.encode_batch(texts)
         mask = np.array([item.attention_mask for item in encoded], dtype=np.int64)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from edenmem.errors import ConfigError, ProviderMisconfigured
-from edenmem.onnx.folder import ModelFolder
+from edenmem.onnx import ModelFolder
 
 BUNDLED_NAME = "all-MiniLM-L6-v2-int8"
 _BUNDLED_DIMENSIONS = 384

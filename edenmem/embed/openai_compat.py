@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edenmem.embed.protocol import Embedding, Role
@@ -42,8 +40,6 @@ class OpenAIEmbedder:
         settings: EmbeddingSettings,
         *,
         budget: Budget | None = None,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._settings = settings
         self._budget = budget or Budget()
@@ -56,8 +52,6 @@ class OpenAIEmbedder:
             timeout=settings.timeout_seconds,
             retries=settings.retries,
             max_bytes=ANSWER_BYTES + settings.batch_size * _VECTOR_BYTES,
-            sleep=sleep,
-            uniform=uniform,
         )
         own = KNOWN_DIMENSIONS.get(settings.model)
         self._dimensions = settings.dimensions or own

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Mapping
+from asyncio import sleep
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -43,8 +43,6 @@ class Endpoint:
         timeout: Time limit of each attempt in seconds.
         retries: Maximum number of retries.
         max_bytes: Maximum size of an uncompressed answer.
-        sleep: Replacement for tests.
-        uniform: Replacement for tests.
     """
 
     def __init__(
@@ -56,8 +54,6 @@ class Endpoint:
         timeout: float,
         retries: int,
         max_bytes: int = ANSWER_BYTES,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.names = names
         self._base_url = base_url or OPENAI_URL
@@ -66,8 +62,6 @@ class Endpoint:
         self._timeout = timeout
         self._retries = retries
         self._max_bytes = max_bytes
-        self._sleep = sleep
-        self._uniform = uniform
         self._translate = Translator(
             names=names, host=self.host, timeout=timeout, secret=self._api_key
         )
@@ -120,9 +114,9 @@ class Endpoint:
                 if not failure.passing or tried == retries:
                     # The cause may quote the key.
                     raise failure.error from None
-                wait = backoff(tried, failure.retry_after, self._uniform)
+                wait = backoff(tried, failure.retry_after)
             charge.check()
-            await self._sleep(wait)
+            await sleep(wait)
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def close(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from random import uniform
 from typing import TYPE_CHECKING, NamedTuple
 
 from edenmem.errors import (
@@ -308,15 +309,13 @@ LONGEST_SECONDS = 30.0
 LONGEST_ASKED_SECONDS = 60.0
 
 
-def backoff(
-    tried: int, retry_after: float | None, uniform: Callable[[float, float], float]
-) -> float:
+def backoff(tried: int, retry_after: float | None) -> float:
     """Return the seconds to wait after attempt number ``tried`` (from 0) failed.
 
     Exponential with full jitter, so that workers that failed together retry at different times.
     At least the time that the endpoint requested, up to a minute.
     """
-    jittered = uniform(0.0, min(LONGEST_SECONDS, FIRST_SECONDS * 2**tried))
+    jittered = uniform(0.0, min(LONGEST_SECONDS, FIRST_SECONDS * 2**tried))  # noqa: S311
     if retry_after is None:
         return jittered
     return min(retry_after, LONGEST_ASKED_SECONDS) + min(jittered, FIRST_SECONDS)

@@ -210,7 +210,7 @@ def find_local_model(embedding: EmbeddingSettings) -> ModelFiles | E5Files | Non
         ProviderMisconfigured: the local model of the settings is not installed.
     """
     from edenmem.embed.model_files import find_bundled_model, folder_model
-    from edenmem.onnx.folder import has_runtime
+    from edenmem.onnx import has_runtime
 
     if embedding.local_model == "multilingual-e5-small" and not embedding.local_path:
         from edenmem.embed.e5 import find_e5
@@ -246,7 +246,7 @@ def open_reranker(settings: Settings, *, budget: Budget | None = None) -> Rerank
     """
     search = settings.search
     if search.rerank_path:
-        from edenmem.onnx.folder import ModelFolder
+        from edenmem.onnx import ModelFolder
         from edenmem.rerank.local import LocalReranker
 
         return LocalReranker(

@@ -8,10 +8,8 @@ parameter is replaced or omitted in all later requests to the model (see `Dialec
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import warnings
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -149,8 +147,6 @@ class OpenAILLM:
     Args:
         settings: Endpoint, models and limits.
         budget: Budget shared with other calls of the run (None: a new one).
-        sleep: Replacement for tests.
-        uniform: Replacement for tests.
     """
 
     is_scripted = False
@@ -160,8 +156,6 @@ class OpenAILLM:
         settings: LLMSettings,
         *,
         budget: Budget | None = None,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._settings = settings
         self._endpoint = Endpoint(
@@ -174,8 +168,6 @@ class OpenAILLM:
             api_key=settings.api_key,
             timeout=settings.timeout_seconds,
             retries=settings.retries,
-            sleep=sleep,
-            uniform=uniform,
         )
         self._slots = asyncio.Semaphore(settings.concurrency)
         self.budget = budget or Budget(max_tokens=settings.max_tokens, max_cost=settings.max_cost)

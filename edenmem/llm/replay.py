@@ -1,19 +1,15 @@
 """Answer files: record the answers of a language model, and replay them.
 
 The demo, examples and tests replay. A file has one JSON object per line: ``{"task": "facts", "key":
-"night-shift/ada/1", "answer": {…}}``, with ``model`` and ``usage`` for answers of an endpoint. Each
-task and key has one answer.
+"night-shift/ada/1", "answer": {…}}``, with ``model`` and ``usage`` for answers of an endpoint. The
+last answer to a task and key counts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,17 +32,12 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     model: str | None = None
     usage: list[dict[str, Any]] | None = None
 
-    @property
-    def request(self) -> tuple[str, str]:
-        """Return task and key of the request."""
-        return self.task, self.key
-
 
 def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
     """Return the answers of a file by task and key.
 
     Raises:
-        InputError: the file cannot be read, or has an invalid line or a second answer to a request.
+        InputError: the file cannot be read, or has an invalid line.
     """
     try:
         text = path.read_text("utf-8")
@@ -55,7 +46,6 @@ def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     answers: dict[tuple[str, str], RecordedAnswer] = {}
-    first_lines: dict[tuple[str, str], int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -66,15 +56,7 @@ def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
         except (ValueError, RecursionError) as error:
             why = explain_json(line.encode("utf-8", "surrogatepass"))
             raise InputError(why, line=number, file=str(path)) from error
-        if answer.request in answers:
-            raise InputError(
-                f"task {answer.task!r} of {answer.key!r} is answered in line"
-                f" {first_lines[answer.request]} already",
-                line=number,
-                file=str(path),
-            )
-        answers[answer.request] = answer
-        first_lines[answer.request] = number
+        answers[answer.task, answer.key] = answer
     return answers
 
 
@@ -150,8 +132,8 @@ class ReplayLLM:
 class RecordingLLM:
     """An `edenmem.llm.protocol.LLM` that writes the answers of another one to a file.
 
-    Only the owner can read the file, because answers hold personal data. The last answer to a
-    request is kept, because later requests depend on it. Several processes may record to one file.
+    Only the owner can read the file, because answers hold personal data. Several processes may
+    record to one file.
     """
 
     def __init__(self, inner: LLM, path: Path) -> None:
@@ -194,34 +176,12 @@ class RecordingLLM:
 
 
 def _keep(path: Path, recorded: RecordedAnswer) -> None:
-    with _lock(path) as file:
-        content = path.read_bytes()
-        answers = read_answers(path)
-        if recorded.request not in answers:
-            # A single write: a crash leaves a complete line or none.
-            left_open = content and not content.endswith(b"\n")
-            os.write(file, b"\n" * bool(left_open) + line_of(recorded).encode())
-            return
-        answers[recorded.request] = recorded
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as new:
-                new.writelines(map(line_of, answers.values()))
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink()
-            raise
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[int]:
-    """Yield the file, open for appending and locked."""
-    while True:
-        file = open_private(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(file), path.stat()):  # not replaced meanwhile
-                yield file
-                return
-        finally:
-            os.close(file)
+    """Add an answer to the file, unless it is a file of another kind."""
+    file = open_private(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    try:
+        read_answers(path)
+        is_left_open = path.read_bytes()[-1:] not in (b"", b"\n")
+        # A single write: a crash leaves a complete line or none.
+        os.write(file, b"\n" * is_left_open + line_of(recorded).encode())
+    finally:
+        os.close(file)

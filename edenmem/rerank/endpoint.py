@@ -6,9 +6,7 @@ relevance_score}, …]}``; vLLM, llama.cpp, Infinity and others support it too.
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -47,13 +45,9 @@ class EndpointReranker:
         settings: SearchSettings,
         *,
         budget: Budget | None = None,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._settings = settings
         self._budget = budget or Budget()
-        self._sleep = sleep
-        self._uniform = uniform
 
     @property
     def model(self) -> str:
@@ -93,8 +87,6 @@ class EndpointReranker:
             api_key=self._settings.rerank_api_key,
             timeout=self._settings.rerank_timeout_seconds,
             retries=self._settings.rerank_retries,
-            sleep=self._sleep,
-            uniform=self._uniform,
         )
 
     async def _score_batch(self, query: str, documents: list[str]) -> tuple[float, ...]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal
 
 from edenmem.errors import ConfigError
-from edenmem.onnx.folder import ModelFolder, has_runtime
+from edenmem.onnx import (
+    ModelFolder,
+    Worker,
+    has_runtime,
+    inputs_of,
+    open_session,
+    open_tokenizer,
+)
 from edenmem.rerank.protocol import readable, relevances
 from edenmem.settings.installation import install_hint
 from edenmem.text import one_line
@@ -34,9 +39,6 @@ class PairRunner:
     def __init__(
         self, folder: ModelFolder, *, name: str, kind: ScoreKind, threads: int | None
     ) -> None:
-        # Imported here: numpy and the runtime are needed only for reranking.
-        from edenmem.onnx.runtime import open_session, open_tokenizer
-
         self._name = name
         self._logits = kind == "logits"
         content = folder.read(folder.tokenizer)
@@ -60,8 +62,6 @@ class PairRunner:
             ProviderAnswerInvalid: the output of the model is not a score.
         """
         import numpy as np
-
-        from edenmem.onnx.runtime import inputs_of
 
         encoded = self._tokenizer.encode_batch([(query, document) for document in documents])
         feed = inputs_of(self._session, encoded)
@@ -107,9 +107,6 @@ def _max_tokens(folder: ModelFolder, tokenizer: Any) -> int:
     return int(min(limit for limit in limits if isinstance(limit, int | float) and limit > 0))
 
 
-_BATCH = 32
-
-
 class LocalReranker:
     """An `edenmem.rerank.protocol.Reranker`.
 
@@ -129,8 +126,7 @@ class LocalReranker:
         self._name = name or folder.name
         self._kind: ScoreKind = kind
         self._threads = threads
-        # One worker: parallel inferences would compete for the same processors.
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edenmem-rerank")
+        self._worker = Worker("rerank")
 
     @property
     def model(self) -> str:
@@ -141,25 +137,11 @@ class LocalReranker:
         """See the protocol. Pairs beyond the model's token limit are truncated."""
         asked = readable(query)
         texts = [readable(document) for document in documents]
-        # Batches of similar length need little padding.
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        scores = [0.0] * len(texts)
-        loop = asyncio.get_running_loop()
-        for start in range(0, len(order), _BATCH):
-            batch = order[start : start + _BATCH]
-            made = await loop.run_in_executor(
-                self._worker, self._run, asked, [texts[index] for index in batch]
-            )
-            for index, score in zip(batch, made, strict=True):
-                scores[index] = score
-        return tuple(scores)
+        return tuple(await self._worker.map(lambda batch: self._runner.run(asked, batch), texts))
 
     async def close(self) -> None:
         """Wait for the current inference and stop the thread."""
-        await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
-
-    def _run(self, query: str, documents: list[str]) -> tuple[float, ...]:
-        return self._runner.run(query, documents)
+        await self._worker.close(wait=True)
 
     @cached_property
     def _runner(self) -> PairRunner:

@@ -31,7 +31,7 @@ def measure(bench: Bench) -> list[Row]:
 def _real(bench: Bench) -> list[Row]:
     from edenmem.embed.local import LocalEmbedder
     from edenmem.embed.model_files import find_bundled_model
-    from edenmem.onnx.folder import has_runtime
+    from edenmem.onnx import has_runtime
 
     files = find_bundled_model() if has_runtime() else None
     if files is None:

@@ -108,11 +108,11 @@ def test_nothing_leaves_the_machine_and_no_file_is_elsewhere(tmp_path: Path) -> 
 def test_onnxruntime_is_loaded_in_one_place_with_its_telemetry_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from edenmem.onnx import runtime
+    from edenmem import onnx
 
     monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
-    runtime._import_onnxruntime()
+    onnx._import_onnxruntime()
     assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
     sources = (ROOT / "edenmem").rglob("*.py")
     loads = re.compile(r"(?:import|from) onnxruntime")
-    assert [path.name for path in sources if loads.search(path.read_text())] == ["runtime.py"]
+    assert [path.name for path in sources if loads.search(path.read_text())] == ["onnx.py"]

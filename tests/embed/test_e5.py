@@ -18,7 +18,7 @@ from edenmem.embed.model_files import BUNDLED_NAME, FolderModel
 from edenmem.embed.protocol import Role
 from edenmem.errors import ProviderMisconfigured
 from edenmem.models.embeddings import LOCAL_MODELS, SCALES
-from edenmem.onnx.folder import ModelFolder
+from edenmem.onnx import ModelFolder
 from edenmem.settings.installation import install_hint
 
 FACTS = [

@@ -22,6 +22,7 @@ from edenmem.errors import (
 )
 from edenmem.settings.schema import EmbeddingSettings
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, embeddings, failing, fake_vector
+from tests.support.waiting import no_waits
 
 
 @pytest.fixture
@@ -34,12 +35,11 @@ def server() -> Iterator[FakeOpenAI]:
 async def connected(
     server: FakeOpenAI, *, budget: Budget | None = None, **settings: Any
 ) -> AsyncIterator[OpenAIEmbedder]:
-    async def no_wait(seconds: float) -> None: ...
-
     known: dict[str, Any] = {"base_url": server.url, "api_key": KEY, "model": "mini"}
-    embedder = OpenAIEmbedder(EmbeddingSettings(**(known | settings)), budget=budget, sleep=no_wait)
+    embedder = OpenAIEmbedder(EmbeddingSettings(**(known | settings)), budget=budget)
     try:
-        yield embedder
+        with no_waits():
+            yield embedder
     finally:
         await embedder.close()
 

@@ -29,6 +29,7 @@ from edenmem.llm.protocol import LLMRequest
 from edenmem.rerank.endpoint import EndpointReranker
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, SearchSettings
 from tests.support.fake_openai import completion
+from tests.support.waiting import no_waits
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +114,10 @@ def answering(answer: bytes) -> Iterator[RawServer]:
         yield server
 
 
-async def no_wait(seconds: float) -> None: ...
+@pytest.fixture(autouse=True)
+def waits() -> Iterator[list[float]]:
+    with no_waits() as waited:
+        yield waited
 
 
 class Text(BaseModel):
@@ -121,7 +125,7 @@ class Text(BaseModel):
 
 
 async def _ask(url: str, **limits: Any) -> object:
-    llm = OpenAILLM(LLMSettings(base_url=url, api_key=KEY, retries=1, **limits), sleep=no_wait)
+    llm = OpenAILLM(LLMSettings(base_url=url, api_key=KEY, retries=1, **limits))
     request = LLMRequest(task="t", key="k", model="m", system="s", user="secret words", answer=Text)
     try:
         return (await llm.ask(request)).value
@@ -133,7 +137,7 @@ async def _embed(url: str, **limits: Any) -> object:
     settings = EmbeddingSettings(
         base_url=url, api_key=KEY, model="m", dimensions=2, retries=1, batch_size=1, **limits
     )
-    embedder = OpenAIEmbedder(settings, sleep=no_wait)
+    embedder = OpenAIEmbedder(settings)
     try:
         return (await embedder.embed(["secret words"])).vectors
     finally:
@@ -148,7 +152,7 @@ async def _rerank(url: str, **limits: Any) -> object:
         rerank_retries=1,
         **{f"rerank_{name}": value for name, value in limits.items()},
     )
-    reranker = EndpointReranker(settings, sleep=no_wait)
+    reranker = EndpointReranker(settings)
     try:
         return await reranker.score("secret words", ["a"])
     finally:

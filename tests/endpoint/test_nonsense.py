@@ -18,6 +18,7 @@ from edenmem.llm.openai_compat import OpenAILLM
 from edenmem.llm.protocol import LLMRequest
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, completion, embeddings
+from tests.support.waiting import no_waits
 
 pytestmark = pytest.mark.slow
 
@@ -52,27 +53,21 @@ class Text(BaseModel):
     text: str
 
 
-async def no_wait(seconds: float) -> None: ...
-
-
 class Side:
     """A server and its clients, kept from example to example, since a client is dear to make."""
 
     def __init__(self, server: FakeOpenAI, runner: asyncio.Runner) -> None:
         self.server = server
         self.runner = runner
-        self.llm = OpenAILLM(
-            LLMSettings(base_url=server.url, api_key=KEY, retries=1), sleep=no_wait
-        )
+        self.llm = OpenAILLM(LLMSettings(base_url=server.url, api_key=KEY, retries=1))
         self.embedder = OpenAIEmbedder(
-            EmbeddingSettings(base_url=server.url, api_key=KEY, model="m", retries=1, dimensions=2),
-            sleep=no_wait,
+            EmbeddingSettings(base_url=server.url, api_key=KEY, model="m", retries=1, dimensions=2)
         )
 
 
 @pytest.fixture(scope="module")
 def side() -> Iterator[Side]:
-    with FakeOpenAI() as server, asyncio.Runner() as runner:
+    with FakeOpenAI() as server, asyncio.Runner() as runner, no_waits():
         side = Side(server, runner)
         yield side
         runner.run(side.llm.close())

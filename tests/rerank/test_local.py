@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from edenmem.errors import ConfigError, ProviderAnswerInvalid
-from edenmem.onnx.folder import ModelFolder
+from edenmem.onnx import ModelFolder
 from edenmem.rerank.local import LocalReranker
 from edenmem.settings.installation import install_hint
 from tests.support.builders import some

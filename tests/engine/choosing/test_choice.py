@@ -89,7 +89,7 @@ def test_settings_win_over_stored_vectors(store: Store, chosen: dict[str, Any]) 
 def test_without_a_local_model_the_endpoint_is_used(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edenmem.onnx.folder.has_runtime", lambda: False)
+    monkeypatch.setattr("edenmem.onnx.has_runtime", lambda: False)
     store_vector(store, LOCAL)
     assert settle(settings(), store) == settings()
     assert "of the endpoint" in explain(settings(), store)

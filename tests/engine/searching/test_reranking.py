@@ -17,7 +17,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, ProviderTimeout
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.onnx.folder import ModelFolder
+from edenmem.onnx import ModelFolder
 from edenmem.rerank.local import LocalReranker
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store

@@ -1,25 +1,33 @@
-"""Tokenizers and graphs. Blocks; run in a thread."""
+"""Local ONNX models, for embedding and reranking: folders, tokenizers and graphs.
+
+Reading files, loading and computing block; they run in the thread of a `Worker`.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
+from edenmem.errors import ConfigError, EdenmemError
 
-from edenmem.errors import EdenmemError
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
-Numbers = npt.NDArray[Any]
+    Numbers = npt.NDArray[Any]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("edenmem.onnx")
 
 _MOST_THREADS = 4
+#: Texts in one batch.
+_BATCH = 32
 #: The name of a saved graph.
 _GRAPH = "model.onnx"
 #: Saves the weights of a graph in a file of their own.
@@ -29,6 +37,123 @@ _SEPARATE_WEIGHTS = {
 }
 #: Usual names of the padding token.
 _PADDING_TOKENS = ("[PAD]", "<pad>")
+
+
+class ModelFolder:
+    """A model folder; files are read on demand.
+
+    It has ``model.onnx`` (or a single ``.onnx``), also in the subfolder ``onnx``,
+    ``tokenizer.json``, and optional configuration files. ``setting`` is the name of its setting,
+    for errors.
+    """
+
+    def __init__(self, path: Path, *, setting: str) -> None:
+        self.path = path
+        self._setting = setting
+
+    @property
+    def name(self) -> str:
+        """Return the name of the folder."""
+        return self.path.resolve().name
+
+    def check(self) -> None:
+        """Raise ConfigError if the folder does not exist."""
+        if not self.path.is_dir():
+            raise ConfigError(f"{self._setting} is not a folder: {str(self.path)!r}")
+
+    @property
+    def model(self) -> Path:
+        """Return the path of the graph.
+
+        Raises:
+            ConfigError: the folder has several graphs, and none is named ``model.onnx``.
+        """
+        for folder in (self.path, self.path / "onnx"):
+            plain = folder / "model.onnx"
+            found = [plain] if plain.exists() else sorted(folder.glob("*.onnx"))
+            if len(found) > 1:
+                raise ConfigError(
+                    f"{folder} has {len(found)} models: {', '.join(one.name for one in found)}",
+                    hint="rename the right one to model.onnx",
+                )
+            if found:
+                return found[0]
+        return self.path / "model.onnx"
+
+    @property
+    def tokenizer(self) -> Path:
+        """Return the path of the tokenizer."""
+        return self.path / "tokenizer.json"
+
+    def read(self, path: Path) -> bytes:
+        """Read a file of the folder.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read {path}: {error.strerror}",
+                hint=f"{self._setting} needs a folder with model.onnx and tokenizer.json",
+            ) from error
+
+    def config(self, name: str) -> dict[str, Any]:
+        """Read a JSON file of the folder; empty if missing.
+
+        Raises:
+            ConfigError: the file cannot be read, or is not JSON.
+        """
+        path = self.path / name
+        if not path.exists():
+            return {}
+        try:
+            config = json.loads(self.read(path))
+        except ValueError as error:
+            raise ConfigError(f"{path} is not valid JSON: {error}") from error
+        return config if isinstance(config, dict) else {}
+
+
+def has_runtime() -> bool:
+    """Return whether the runtime of local models is installed, without importing it."""
+    return all(importlib.util.find_spec(name) for name in ("onnxruntime", "tokenizers"))
+
+
+class Worker:
+    """The thread of one model, in batches of texts of similar length, which need little padding.
+
+    Parallel inferences would compete for the same processors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"edenmem-{name}")
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return the result of work in the thread; blocks."""
+        return self._thread.submit(work).result()
+
+    async def map(self, work: Callable[[list[str]], Sequence[T]], texts: Sequence[str]) -> list[T]:
+        """Return the results for the texts of work on batches."""
+        import asyncio
+
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        results: dict[int, T] = {}
+        loop = asyncio.get_running_loop()
+        for start in range(0, len(order), _BATCH):
+            batch = order[start : start + _BATCH]
+            made = await loop.run_in_executor(self._thread, work, [texts[index] for index in batch])
+            results.update(zip(batch, made, strict=True))
+        return [results[index] for index in range(len(texts))]
+
+    async def close(self, *, wait: bool) -> None:
+        """Stop the thread, after the current inference if there may be one."""
+        if wait:
+            import asyncio
+
+            await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
+        else:
+            self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def open_tokenizer(
@@ -119,6 +244,9 @@ def _open_saved(
 
     Returns None if it can be neither loaded nor saved.
     """
+    import shutil
+    from tempfile import TemporaryDirectory
+
     folder = saved.with_name(f"{saved.name}-{onnxruntime.__version__}")
     levels = onnxruntime.GraphOptimizationLevel
     if not folder.exists():
@@ -164,5 +292,7 @@ def inputs_of(session: Any, encoded: Sequence[Any]) -> dict[str, Numbers]:
         "attention_mask": [item.attention_mask for item in encoded],
         "token_type_ids": [item.type_ids for item in encoded],
     }
+    import numpy as np
+
     wanted = [item.name for item in session.get_inputs()]
     return {name: np.array(feed[name], dtype=np.int64) for name in wanted}

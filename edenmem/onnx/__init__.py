@@ -1,1 +1,0 @@
-"""Local ONNX models: files, tokenizers and sessions, for embedding and reranking."""
