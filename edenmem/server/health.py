@@ -13,9 +13,8 @@ from edenmem import __version__
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import EdenmemError
 from edenmem.server.access import FromCaller
-from edenmem.server.metrics import MEDIA_TYPE
 from edenmem.server.problems import describe, problem_responses
-from edenmem.server.state import ServerState, state_of
+from edenmem.server.state import MEDIA_TYPE, ServerState, state_of
 
 router = APIRouter(tags=["operation"])
 

@@ -18,9 +18,8 @@ from edenmem.errors import EdenmemError
 from edenmem.models.access import DailyUse
 from edenmem.models.ids import utc_now
 from edenmem.server.access import CALLER_KEY, Caller, find_caller
-from edenmem.server.metrics import Metrics, method_of, route_of
 from edenmem.server.problems import Refused, answer_error, problem
-from edenmem.server.state import ServerState
+from edenmem.server.state import Metrics, ServerState, method_of, route_of
 from edenmem.settings.schema import ServerSettings
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.memory import Fact, FactFields, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.server.access import AccessDenied
+from edenmem.server.access import AccessDenied, Reach, Reading, Writing
 from edenmem.server.documents import (
     BODY_ERRORS,
     ERRORS,
@@ -39,7 +39,6 @@ from edenmem.server.documents import (
     shard_document,
 )
 from edenmem.server.problems import Refused, problem_responses
-from edenmem.server.reach import Reach, Reading, Writing
 
 router = APIRouter(
     prefix="/api",

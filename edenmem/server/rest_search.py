@@ -22,6 +22,7 @@ from edenmem.models.memory import NO_FIELDS
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.told import Reply, Shown, make_note, shown_facts
+from edenmem.server.access import Reach, Reading, Writing
 from edenmem.server.documents import (
     BODY_ERRORS,
     DATED,
@@ -54,7 +55,6 @@ from edenmem.server.documents import (
     set_etag,
 )
 from edenmem.server.problems import Refused, problem_responses
-from edenmem.server.reach import Reach, Reading, Writing
 from edenmem.server.rest import check_content, edit_fact
 
 router = APIRouter(

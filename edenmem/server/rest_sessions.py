@@ -21,6 +21,7 @@ from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.ids import is_id
 from edenmem.models.scope import ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.server.access import Reach, Reading, Writing
 from edenmem.server.documents import (
     BODY_ERRORS,
     ERRORS,
@@ -45,7 +46,6 @@ from edenmem.server.documents import (
     reviewed_document,
 )
 from edenmem.server.problems import problem_responses
-from edenmem.server.reach import Reach, Reading, Writing
 from edenmem.server.rest import check_content
 
 router = APIRouter(

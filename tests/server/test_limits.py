@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 from edenmem.engine.runtime.concurrency import THREADS
 from edenmem.server.access import Caller
 from edenmem.server.limits import DailyLimit, Limits, inflate
-from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused
+from edenmem.server.state import Metrics
 from edenmem.settings.schema import ServerSettings
 from edenmem.store.sqlite import SqliteStore
 from tests.server.town import LENA, Town

@@ -10,10 +10,10 @@ from starlette.requests import ClientDisconnect
 from edenmem.endpoint.failures import SettingNames, Translator
 from edenmem.errors import EdenmemError, ProviderAnswerInvalid, StoreUnreachable
 from edenmem.server import process
-from edenmem.server.metrics import Metrics
 from edenmem.server.problems import describe
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.stages import Stages
+from edenmem.server.state import Metrics
 from edenmem.settings.schema import ServerSettings
 from tests.server.town import Town
 from tests.support.builders import some

@@ -21,11 +21,11 @@ from edenmem.engine.service import MemoryService
 from edenmem.errors import DocumentDamaged, StoreError, StoreReadOnly, StoreUnreachable
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import new_id, utc_now
-from edenmem.server.metrics import Metrics
 from edenmem.server.proxy import retries
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.recording import Recording
 from edenmem.server.proxy.retries import Retries
+from edenmem.server.state import Metrics
 from edenmem.settings.schema import ServerSettings
 from tests.server.door import Door, make_settings, serving, with_server
 from tests.server.upstream import FakeUpstream

@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from edenmem.errors import DocumentDamaged, EdenmemError, StoreReadOnly, UnavailableError
-from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused, log_text
 from edenmem.server.proxy.background import Background
+from edenmem.server.state import Metrics
 
 if TYPE_CHECKING:
     from edenmem.server.proxy.recording import Recording

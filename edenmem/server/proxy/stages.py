@@ -8,9 +8,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from edenmem.errors import EdenmemError
-from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused, log_text
 from edenmem.server.proxy.background import Background
+from edenmem.server.state import Metrics
 
 _log = logging.getLogger(__name__)
 
