@@ -445,7 +445,7 @@ class Browser(App[None]):
             self.notify("This reflection is already in the text: edit the text.")
             return
         if isinstance(item, Fact | Reflection | ReviewItem):
-            draft = memory.draft_of(self._service, item)
+            draft = memory.draft_of(item)
         elif self._tab == "text":
             opened = await guard(
                 self, in_thread(memory.text_draft, self._service, chosen.scope, chosen.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -64,23 +63,13 @@ class LabeledScope(NamedTuple):
         name = self.name.casefold()
         return all(word in name for word in typed)
 
-    def row(self, width: int, *, above: LabeledScope | None) -> Row:
-        """Return the row in the list of scopes; the first one of an agent names the agent."""
-        is_below = above is not None and above.scope.agent_id == self.scope.agent_id
-        label = self.label if is_below else self.name
-        return Row(self.scope.key, words.scope_row(label, self.status, width), self)
-
 
 def scope_rows(found: Sequence[LabeledScope], width: int) -> Iterator[Row]:
-    """Yield the rows of a list of scopes, no two of which look the same."""
-    seen: set[str] = set()
+    """Yield the rows of a list of scopes; the first one of an agent names the agent."""
     for labeled, above in zip(found, (None, *found), strict=False):
-        row = labeled.row(width, above=above)
-        if row.prompt.plain in seen:
-            label = f"{labeled.label} {labeled.scope.key}"  # the end of a key is an ID
-            row = labeled._replace(label=label).row(width, above=above)._replace(item=labeled)
-        seen.add(row.prompt.plain)
-        yield row
+        is_below = above is not None and above.scope.agent_id == labeled.scope.agent_id
+        label = labeled.label if is_below else labeled.name
+        yield Row(labeled.scope.key, words.scope_row(label, labeled.status, width), labeled)
 
 
 def read_labeled(service: MemoryService) -> Iterator[list[LabeledScope]]:
@@ -178,48 +167,33 @@ def _reflection(service: MemoryService, scope: Scope, id: str) -> Reflection | N
     return next((each for each in found if each.id == id), None)
 
 
-def draft_of(service: MemoryService, item: Fact | Reflection | ReviewItem) -> Draft:
+def draft_of(item: Fact | Reflection | ReviewItem) -> Draft:
     """Return a draft of an item; one that waits for review is accepted with its new text."""
 
-    def write(editor: Reviewer, content: str, version: int) -> EditReport:
+    def write(editor: Reviewer, content: str) -> EditReport:
         match item:
             case Fact():
-                return editor.edit_fact(item.id, content, expected_version=version)
+                return editor.edit_fact(item.id, content, expected_version=item.version)
             case Reflection():
-                return editor.edit_reflection(item.id, content, expected_version=version)
+                return editor.edit_reflection(item.id, content, expected_version=item.version)
             case ReviewItem():
-                return editor.accept(item.id, content=content, version=version, anyway=True)
-
-    def reload() -> tuple[str, int] | None:
-        now: Fact | Reflection | ReviewItem | None
-        match item:
-            case Fact():
-                now = service.memory.fact(item.id)
-            case Reflection():
-                now = _reflection(service, item.home, item.id)
-            case ReviewItem():
-                now = None
-                with suppress(NotFoundError):
-                    now = service.editor.find(item.id)
-        return (now.content, now.version) if now is not None else None
+                return editor.accept(item.id, content=content, version=item.version, anyway=True)
 
     title = f"Edit {type(item).__name__.lower()}"
     if isinstance(item, ReviewItem):
         title = f"Edit and accept this {item.kind}"
-    return Draft(title, item.content, item.version, write, reload)
+    return Draft(title, item.content, write)
 
 
 def text_draft(service: MemoryService, scope: Scope, label: str) -> Draft:
     """Return a draft of the text of a scope, which may not exist yet."""
+    now = service.memory.text(scope)
+    content, version = (now.consolidated_content, now.version) if now is not None else ("", 0)
 
-    def write(editor: Editor, content: str, version: int) -> EditReport:
+    def write(editor: Editor, content: str) -> EditReport:
         return editor.edit_consolidation(scope, content, expected_version=version)
 
-    def reload() -> tuple[str, int]:
-        now = service.memory.text(scope)
-        return (now.consolidated_content, now.version) if now is not None else ("", 0)
-
-    return Draft(f"Edit the text of {label}", *reload(), write, reload)
+    return Draft(f"Edit the text of {label}", content, write)
 
 
 # -- undo and why --------------------------------------------------------------------------------

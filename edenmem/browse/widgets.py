@@ -21,7 +21,7 @@ from edenmem.engine.edits.reviewer import Reviewer
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
-from edenmem.errors import ConflictError, EdenmemError, NotFoundError, StoreUnreachable
+from edenmem.errors import EdenmemError, StoreUnreachable
 from edenmem.models.host import Session
 from edenmem.text import ago, many, printable, word_count
 
@@ -231,16 +231,12 @@ class Draft(NamedTuple):
     Attributes:
         title: The title of the editor.
         content: The current text.
-        version: The version of the text.
-        write: Writes the new text in place of a version. Blocks.
-        reload: Returns the stored text and its version, or None if it is deleted. Blocks.
+        write: Writes the new text in place of the current one. Blocks.
     """
 
     title: str
     content: str
-    version: int
-    write: Callable[[Reviewer, str, int], EditReport]
-    reload: Callable[[], tuple[str, int] | None]
+    write: Callable[[Reviewer, str], EditReport]
 
 
 class TextEditor(ModalScreen[EditReport | None]):
@@ -254,24 +250,20 @@ class TextEditor(ModalScreen[EditReport | None]):
     def __init__(self, service: MemoryService, draft: Draft) -> None:
         super().__init__()
         self._service, self._draft = service, draft
-        self._version = draft.version
         self._is_writing = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the editor, with a pane for a conflicting text."""
+        """Lay out the editor."""
         with Vertical(classes="window"):
             yield Static(Content(self._draft.title), classes="heading")
             yield TextArea(
                 self._draft.content, id="editor", compact=True, highlight_cursor_line=False
             )
             yield Static(id="message")
-            with VerticalScroll(id="other"):
-                yield Static(id="theirs")
             yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         """Move the cursor to the end of the text."""
-        self.query_one("#other").display = False
         editor = self.query_one(TextArea)
         editor.focus()
         editor.move_cursor(editor.document.end)
@@ -312,15 +304,11 @@ class TextEditor(ModalScreen[EditReport | None]):
         """Save the text; keep the editor open if that fails."""
         if self._is_writing:
             return
-        text, version = self.text, self._version
+        text = self.text
         self._is_writing = True
         self._tell(Content.styled("saving …", "dim"))
         try:
-            report = await self._service.edit(
-                lambda editor: self._draft.write(editor, text, version)
-            )
-        except (ConflictError, NotFoundError) as error:
-            await self._show_conflict(error)
+            report = await self._service.edit(lambda editor: self._draft.write(editor, text))
         except EdenmemError as error:
             self._refuse(error.advised_message)
         except Exception as error:  # noqa: BLE001 - keeps the text
@@ -332,27 +320,6 @@ class TextEditor(ModalScreen[EditReport | None]):
 
     def _refuse(self, message: str) -> None:
         self._tell(Content.styled(printable(f"Not saved: {message}"), "$text-error"))
-
-    async def _show_conflict(self, error: EdenmemError) -> None:
-        """Show the stored text; saving again overwrites it."""
-        self._refuse(error.message)
-        try:
-            now = await in_thread(self._draft.reload)
-        except EdenmemError as failed:
-            self._refuse(failed.advised_message)
-            return
-        if now is None:
-            self._refuse(f"{error.message}. Copy your text, or undo the deletion first")
-            return
-        content, version = now
-        if version == self._version:
-            return
-        self._version = version
-        self._refuse(
-            f"conflict with version {version}, shown below. Press Ctrl+S again to overwrite it"
-        )
-        self.query_one("#theirs", Static).update(Content(words.shown(content)))
-        self.query_one("#other").display = True
 
 
 class ContextScreen(ModalScreen[None]):

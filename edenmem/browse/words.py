@@ -29,7 +29,6 @@ from edenmem.models.scope import ScopeKind
 from edenmem.text import (
     ago,
     cut_line,
-    display_width,
     figures,
     in_full,
     many,
@@ -94,25 +93,15 @@ def _about(text: str, pairs: Iterable[tuple[str, object]]) -> Content:
 # -- scopes --------------------------------------------------------------------------------------
 
 
-def cut_middle(text: str, width: int) -> str:
-    """Return a line cut with "…" in its middle, so that names with one beginning differ."""
-    if display_width(text) <= width:
-        return text
-    tail = text[-(width // 2) :]
-    while display_width(tail) > width // 2:
-        tail = tail[1:]
-    return cut_line(text, width - display_width(tail)) + tail
-
-
 def scope_row(label: str, status: ScopeStatus, width: int) -> Content:
-    """Return the row of a scope, with both ends of a long name."""
+    """Return the row of a scope."""
     state = "paused" if not status.active else "due" if status.due else ""
     style = _BOLD if status.scope.kind is ScopeKind.AGENT else ""
     numbers = f" {status.facts:,}" if status.scope.kind is not ScopeKind.SESSION else ""
     mark = f" {state}" if state else ""
     room = max(width - len(numbers) - len(mark), 8)
     indent = "" if status.scope.kind is ScopeKind.AGENT or ": " in label else " "
-    name = cut_middle(line(label), room - len(indent))
+    name = cut_line(line(label), room - len(indent))
     return Content.assemble((indent + name, style), (numbers, _DIM), (mark, "$text-warning"))
 
 

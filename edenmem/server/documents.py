@@ -22,7 +22,7 @@ from edenmem.engine.edits.reviewer import Reviewed
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConflictError, KeyTaken
 from edenmem.models.changes import AuditEntry
-from edenmem.models.memory import Consolidation, Fact, FactFields, Policy, Reflection, ReviewItem
+from edenmem.models.memory import Fact, FactFields, Reflection, ReviewItem
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.told import ReplyKind, ShownKind
 from edenmem.server.access import CALLER_KEY, Caller
@@ -156,42 +156,44 @@ class NewFact(FactFieldsBody):
     reason: Annotated[str, Field(max_length=1000)] = ""
 
 
-class FactDocument(BaseModel):
-    """A fact. A user's token sees sources and quotes only for facts of that user."""
+class _Memory(BaseModel):
+    """What facts and reflections have."""
 
     id: str
+    content: str
+    unconfirmed: str
+    version: int
+    formed_at: datetime
+    said_at: datetime | None
+    updated_at: datetime | None
+
+
+class _Sourced(BaseModel):
+    """The scope of a memory, and what it is from."""
+
     scope: ScopeKind
     agent_id: str
     user_id: str | None
     group_id: str | None
     shard: str | None
-    content: str
-    version: int
-    formed_at: datetime
-    said_at: datetime | None
-    updated_at: datetime | None
     private: bool
     quote: str
-    unconfirmed: str
+    session_id: str | None
+    source_message_ids: list[str]
+
+
+class FactDocument(_Memory, _Sourced):
+    """A fact. A user's token sees sources and quotes only for facts of that user."""
+
     key: str | None
     tags: tuple[str, ...]
     metadata: dict[str, str]
     expires_at: datetime | None
     value: dict[str, Any] | None
-    session_id: str | None
-    source_message_ids: list[str]
 
 
-class ReflectionDocument(BaseModel):
+class ReflectionDocument(_Memory):
     """A reflection: v1's directive or suggestion."""
-
-    id: str
-    content: str
-    unconfirmed: str
-    version: int
-    formed_at: datetime
-    said_at: datetime | None
-    updated_at: datetime | None
 
 
 class TextDocument(BaseModel):
@@ -231,26 +233,17 @@ class SwitchDocument(BaseModel):
     agent_memory_enabled: bool
 
 
-class ReviewDocument(BaseModel):
+class ReviewDocument(_Sourced):
     """An item that waits for review: held, or stored as unconfirmed."""
 
     id: str
     state: Literal["held", "unconfirmed"]
     kind: Literal["fact", "reflection"]
-    scope: ScopeKind
-    agent_id: str
-    user_id: str | None
-    group_id: str | None
-    shard: str | None
     content: str
     version: int
     held_at: datetime
     said_at: datetime | None
-    private: bool
-    quote: str
     reasons: str
-    session_id: str | None
-    source_message_ids: list[str]
 
 
 class SimilarDocument(FactDocument):
@@ -431,7 +424,7 @@ def hit_document(fact: Fact, caller: Caller, score: float, explain: Any) -> HitD
 
 def review_document(item: ReviewItem) -> ReviewDocument:
     """Return an item for its reviewer."""
-    return ReviewDocument(**_review_fields(item))
+    return ReviewDocument.model_validate(item, from_attributes=True)
 
 
 def reviewed_document(found: Reviewed, caller: Caller) -> ReviewedDocument:
@@ -440,12 +433,7 @@ def reviewed_document(found: Reviewed, caller: Caller) -> ReviewedDocument:
         SimilarDocument(**_fact_fields(each.fact, caller), is_near=each.is_near)
         for each in found.similar
     ]
-    return ReviewedDocument(**_review_fields(found.item), similar=similar)
-
-
-def _review_fields(item: ReviewItem) -> dict[str, Any]:
-    fields = {name: getattr(item, name) for name in ReviewDocument.model_fields}
-    return {**fields, "source_message_ids": list(item.source_message_ids)}
+    return ReviewedDocument(**dict(review_document(found.item)), similar=similar)
 
 
 def _fact_fields(fact: Fact, caller: Caller) -> dict[str, Any]:
@@ -463,28 +451,6 @@ def _fact_fields(fact: Fact, caller: Caller) -> dict[str, Any]:
 def reflection_document(reflection: Reflection) -> ReflectionDocument:
     """Return a reflection without its sources."""
     return ReflectionDocument.model_validate(reflection, from_attributes=True)
-
-
-def shard_document(
-    policy: Policy,
-    text: Consolidation | None,
-    facts: list[FactDocument],
-    suggestions: list[Reflection],
-) -> ShardDocument:
-    """Return a shard with its contents."""
-    return ShardDocument(
-        id=policy.id,
-        name=policy.shard or "",
-        memory_instructions=policy.memory_instructions,
-        is_active=policy.active,
-        max_facts=policy.fact_buffer_max,
-        consolidate_at=policy.consolidate_at,
-        content=text.consolidated_content if text else "",
-        version=text.version if text else 0,
-        updated_at=text.updated_at if text else None,
-        facts=facts,
-        suggestions=[reflection_document(each) for each in suggestions],
-    )
 
 
 def entry_document(entry: AuditEntry, caller: Caller) -> EntryDocument:

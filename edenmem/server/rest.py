@@ -36,7 +36,6 @@ from edenmem.server.documents import (
     fact_document,
     reflection_document,
     set_etag,
-    shard_document,
 )
 from edenmem.server.problems import Refused, problem_responses
 
@@ -166,12 +165,20 @@ def read_shards(agent_id: Named, reach: Reading) -> list[ShardDocument]:
 
 def _read_shard(reach: Reach, policy: Policy) -> ShardDocument:
     memory, scope = reach.service.memory, policy.home
+    text = memory.text(scope)
     facts = memory.facts(FactFilter(scopes=(scope,)), limit=_FACTS_OF_SHARD)
-    return shard_document(
-        policy,
-        memory.text(scope),
-        [fact_document(each, reach.caller) for each in facts],
-        memory.pending(scope),
+    return ShardDocument(
+        id=policy.id,
+        name=policy.shard or "",
+        memory_instructions=policy.memory_instructions,
+        is_active=policy.active,
+        max_facts=policy.fact_buffer_max,
+        consolidate_at=policy.consolidate_at,
+        content=text.consolidated_content if text else "",
+        version=text.version if text else 0,
+        updated_at=text.updated_at if text else None,
+        facts=[fact_document(each, reach.caller) for each in facts],
+        suggestions=[reflection_document(each) for each in memory.pending(scope)],
     )
 
 

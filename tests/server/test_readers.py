@@ -338,7 +338,7 @@ def store(filled_scopes: Path, tmp_path: Path) -> Iterator[SqliteStore]:
 
 def test_every_route_and_the_words_of_all_scopes_are_known(store: SqliteStore) -> None:
     assert routes_of(Town(store).app) == set(REQUESTS)
-    assert routes_of(_mcp_app(MemoryService(store, Settings()), None)) == {("*", "/mcp")}
+    assert routes_of(_mcp_app(MemoryService(store, Settings()), None)) == {("POST", "/mcp")}
     assert len(EVERY_WORD) == len(WORDS) + len(SAID)
 
 

@@ -52,10 +52,6 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str = ""
 
 
-#: Reads a chat that waited.
-_KEPT = msgspec.msgpack.Decoder(Kept)
-
-
 class Recording:
     """One chat, from the look-up of its session to the storage of its answer.
 
@@ -70,7 +66,6 @@ class Recording:
         self, kept: Kept, state: ServerState, background: Background, retries: Retries
     ) -> None:
         self._kept = kept
-        self._packed: bytes | None = None
         self._caller = kept.caller
         self._state = state
         self._chats = state.service.chats
@@ -91,21 +86,10 @@ class Recording:
         return kept.caller.token_id, kept.agent_name, kept.user_name, kept.key
 
     def pack(self) -> bytes:
-        """Keep only what the storage needs, and return it."""
-        whole = self._whole
-        if not whole.session_id:
+        """Return what the storage needs, for a chat that waits."""
+        if not self._kept.session_id:
             self._turn = None  # it is found again, after the chats before it
-        self._packed = msgspec.msgpack.encode(whole)
-        self._kept = msgspec.structs.replace(whole, said=())
-        return self._packed
-
-    @property
-    def _whole(self) -> Kept:
-        """Return what the storage needs, with the messages."""
-        if self._packed is None or self._kept.said:
-            return self._kept
-        said = _KEPT.decode(self._packed).said
-        return msgspec.structs.replace(self._kept, said=said)
+        return msgspec.msgpack.encode(self._kept)
 
     # -- look-up -------------------------------------------------------------------------------
 
@@ -152,7 +136,7 @@ class Recording:
             is_retry=self._kept.is_retry,
             missed_at=missed_at,
         )
-        whole = msgspec.structs.replace(asked, said=self._whole.said)
+        whole = msgspec.structs.replace(asked, said=self._kept.said)
         return asked, self._chats.find_turn(whole)
 
     def _find_agent(self) -> Agent:
@@ -231,7 +215,7 @@ class Recording:
             try:
                 if self._is_behind and not self._kept.session_id:
                     raise StoreUnreachable("earlier messages of the chat wait for the store")
-                await self._write(self._turn)
+                await self._write()
             except Exception:
                 self._retries.add(self)
                 raise
@@ -260,7 +244,7 @@ class Recording:
                 await self._check_remembered(turn.session.id, asked.agent.id, user_id)
             else:
                 await self._check_remembered(kept.session_id, kept.agent_id)
-            await self._write(self._turn)
+            await self._write()
 
     async def _check_remembered(self, *names: str) -> None:
         """Check that no agent, user or session of these names was forgotten meanwhile.
@@ -271,11 +255,11 @@ class Recording:
         if await in_thread(self._chats.is_forgotten, names, self._kept.begun):
             raise NotFoundError("the agent, user or session was forgotten meanwhile")
 
-    async def _write(self, turn: ChatTurn | None) -> None:
+    async def _write(self) -> None:
         """Write the turn, and the answer if there is one; each is written once."""
-        if turn is not None and self.asked is not None and not self._kept.session_id:
+        if self._turn is not None and self.asked is not None and not self._kept.session_id:
             agent_id = self.asked.agent.id
-            turn = msgspec.structs.replace(turn, note=self._kept.note)
+            turn = msgspec.structs.replace(self._turn, note=self._kept.note)
             await in_thread(self._chats.store_turn, turn)
             self._kept = msgspec.structs.replace(
                 self._kept,
@@ -283,6 +267,7 @@ class Recording:
                 asked=turn.asked,
                 agent_id=agent_id,
                 note=None,
+                said=(),
             )
             self._turn = msgspec.structs.replace(turn, messages=())
             self._retries.stored += 1
@@ -335,7 +320,7 @@ def unpack(data: bytes, state: ServerState, background: Background, retries: Ret
     Raises:
         DecodeError: the data is damaged.
     """
-    return Recording(_KEPT.decode(data), state, background, retries)
+    return Recording(msgspec.msgpack.decode(data, type=Kept), state, background, retries)
 
 
 def header(request: Request, name: str) -> str:
