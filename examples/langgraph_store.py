@@ -17,7 +17,7 @@ try:
     from langgraph.graph import END, START, StateGraph
     from langgraph.runtime import Runtime
 except ImportError as error:
-    raise SystemExit(f"{error}: pip install langgraph") from error
+    raise SystemExit(f"{error}: install langgraph") from error
 
 from edenmem import SyncMemoryService, load_settings
 from edenmem.integrations.langgraph import EdenmemStore

@@ -15,7 +15,7 @@ try:
     from llama_index.core.chat_engine import SimpleChatEngine
     from llama_index.core.llms import MockLLM
 except ImportError as error:
-    raise SystemExit(f"{error}: pip install llama-index-core") from error
+    raise SystemExit(f"{error}: install llama-index-core") from error
 
 from edenmem import SyncMemoryService, load_settings
 from edenmem.integrations.llama_index import EdenmemMemory

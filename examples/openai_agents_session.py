@@ -17,7 +17,7 @@ try:
     from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disabled
     from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 except ImportError as error:
-    raise SystemExit(f"{error}: pip install openai-agents") from error
+    raise SystemExit(f"{error}: install openai-agents") from error
 
 from edenmem import MemoryService, load_settings
 from edenmem.integrations.openai_agents import EdenmemSession

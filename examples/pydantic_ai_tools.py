@@ -16,7 +16,7 @@ try:
     from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 except ImportError as error:
-    raise SystemExit(f"{error}: pip install pydantic-ai-slim") from error
+    raise SystemExit(f"{error}: install pydantic-ai-slim") from error
 
 from edenmem import MemoryService, load_settings
 from edenmem.integrations.pydantic_ai import memory_tools
