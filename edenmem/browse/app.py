@@ -16,8 +16,9 @@ from textual.widgets import Footer, Input, OptionList, Static, Tab, Tabs
 
 from edenmem.browse import memory, words
 from edenmem.browse.memory import LISTS, LabeledScope
-from edenmem.browse.widgets import ContextScreen, Question, Reader, Rows, TextEditor, guard
+from edenmem.browse.widgets import Question, Reader, Rows, TextEditor, guard
 from edenmem.browse.words import TextVersion
+from edenmem.engine.context.recall import RecallMode
 from edenmem.engine.edits.editor import Editor
 from edenmem.engine.edits.reviewer import Reviewer
 from edenmem.engine.history.undo import UndoOutcome
@@ -52,7 +53,7 @@ a      accept the item that waits for review
 u, z   undo the highlighted log entry, or on other tabs
        the latest change in the scope
 w      show the origin of the fact, reflection or text
-c      show the context of a session
+c      show the context of the latest session
 r      reload
 q      quit
 
@@ -104,7 +105,7 @@ class Browser(App[None]):
         self._service = service
         self._is_read_only = settings.store.read_only
         # Browsing never pays for a language model.
-        self._recall = "off" if settings.context.recall == "llm" else None
+        self._recall: RecallMode | None = "off" if settings.context.recall == "llm" else None
         self._scopes: list[LabeledScope] = []
         self._chosen: LabeledScope | None = None
         self._found = ""
@@ -591,17 +592,20 @@ class Browser(App[None]):
         if text is not None:
             self.push_screen(Reader("Why", text))
 
-    def action_context(self) -> None:
-        """Show the context of a session."""
-        opened = self._open_scope
-        scope, service = opened.scope, self._service
-        self.push_screen(
-            ContextScreen(
-                service,
-                f"Context of {words.line(opened.agent)}",
-                scope.agent_id,
-                lambda: memory.sessions_of(service, scope),
-                recall=self._recall,
-                at_once=bool(scope.user_id or scope.session_id or scope.group_id),
-            )
+    @work(exclusive=True, group="why")
+    async def action_context(self) -> None:
+        """Show the context of the latest session with the scope in it, without writing the cache.
+
+        It is the one that the agent gets, as from `edenmem context`.
+        """
+        opened, service = self._open_scope, self._service
+        session = await guard(self, in_thread(memory.latest_session, service, opened.scope))
+        if session is None:
+            self.notify("No sessions. A context belongs to a session of the agent.")
+            return
+        building = service.assemble_context(
+            session.id, agent_id=opened.scope.agent_id, recall=self._recall, keep=False, told=False
         )
+        if (report := await guard(self, building)) is not None:
+            title = f"Context of {words.line(opened.agent)} in {words.line(session.label)}"
+            self.push_screen(Reader(title, words.context(report)))

@@ -240,11 +240,11 @@ def explain_text(service: MemoryService, scope: Scope, version: int | None = Non
 # -- contexts ------------------------------------------------------------------------------------
 
 
-def sessions_of(service: MemoryService, scope: Scope) -> Iterator[Session]:
-    """Return the sessions of the agent with the scope in their context, latest first."""
+def latest_session(service: MemoryService, scope: Scope) -> Session | None:
+    """Return the latest session of the agent with the scope in its context."""
     if scope.session_id is not None:
-        session = service.host.session(scope.session_id)
-        return iter([session] if session is not None else [])
-    return service.host.sessions(
-        agent_id=scope.agent_id, user_id=scope.user_id, group_id=scope.group_id
+        return service.host.session(scope.session_id)
+    found = service.host.sessions(
+        agent_id=scope.agent_id, user_id=scope.user_id, group_id=scope.group_id, limit=1
     )
+    return next(iter(found), None)

@@ -22,8 +22,7 @@ from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError, StoreUnreachable
-from edenmem.models.host import Session
-from edenmem.text import ago, many, printable, word_count
+from edenmem.text import many, printable, word_count
 
 T = TypeVar("T")
 
@@ -320,72 +319,3 @@ class TextEditor(ModalScreen[EditReport | None]):
 
     def _refuse(self, message: str) -> None:
         self._tell(Content.styled(printable(f"Not saved: {message}"), "$text-error"))
-
-
-class ContextScreen(ModalScreen[None]):
-    """The context of a session."""
-
-    BINDINGS: ClassVar[list[BindingType]] = _CLOSE
-
-    def __init__(
-        self,
-        service: MemoryService,
-        title: str,
-        agent_id: str,
-        open_sessions: Callable[[], Iterator[Session]],
-        *,
-        recall: Any,
-        at_once: bool,
-    ) -> None:
-        super().__init__()
-        self._service, self._title, self._agent_id = service, title, agent_id
-        self._open_sessions, self._recall, self._at_once = open_sessions, recall, at_once
-
-    def compose(self) -> ComposeResult:
-        """Lay out the sessions above the context."""
-        with Vertical(classes="window"):
-            yield Static(Content(self._title), classes="heading")
-            yield Rows(id="sessions")
-            with VerticalScroll(id="context"):
-                yield Static(Content.styled("Press Enter to choose a session.", "dim"), id="text")
-            yield Footer(compact=True, show_command_palette=False)
-
-    def on_mount(self) -> None:
-        """Read the sessions."""
-        self.query_one(Rows).show(lambda: map(_session_row, self._open_sessions()))
-        self.query_one(Rows).focus()
-
-    @on(Rows.Changed)
-    def show_first(self, event: Rows.Changed) -> None:
-        """Show the context of the latest session, or a hint."""
-        if not event.rows.rows:
-            hint = "No sessions. A context belongs to a session of the agent."
-            self.query_one("#text", Static).update(Content.styled(hint, "dim"))
-        elif self._at_once:
-            self._at_once = False
-            self.show_context(event.rows.rows[0].item)
-
-    @on(OptionList.OptionSelected, "#sessions")
-    def choose(self, event: OptionList.OptionSelected) -> None:
-        """Show the context of the chosen session."""
-        row = self.query_one(Rows).at(event.option_index)
-        if row is not None:
-            self.show_context(row.item)
-
-    @work(exclusive=True, group="context")
-    async def show_context(self, session: Session) -> None:
-        """Build a context like `edenmem context`, without writing the cache."""
-        building = self._service.assemble_context(
-            session.id, agent_id=self._agent_id, recall=self._recall, keep=False, told=False
-        )
-        report = await guard(self.app, building)
-        if report is not None:
-            self.query_one("#text", Static).update(words.context(report))
-            self.query_one("#context").scroll_home(animate=False)
-            self.query_one("#context").focus()
-
-
-def _session_row(session: Session) -> Row:
-    when = ago(session.last_activity) if session.last_activity else ""
-    prompt = Content.assemble((f"{when:>8} ", "dim"), words.line(session.label))
-    return Row(session.id, prompt, session)

@@ -14,12 +14,11 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static, Tabs, TextArea
 
 from edenmem.browse.app import Browser
-from edenmem.browse.widgets import PAGE, ContextScreen, Question, Reader, Rows, TextEditor
+from edenmem.browse.widgets import PAGE, Question, Reader, Rows, TextEditor
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreUnreachable
 from edenmem.models.changes import HoldItem
 from edenmem.models.host import Agent, User
-from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings, StoreSettings
@@ -414,9 +413,8 @@ async def test_the_context_is_the_one_that_the_agent_gets(world: World) -> None:
     async with browser(world) as screen:
         await screen.open("lena")
         await screen.press("c")
-        await screen.until_screen(ContextScreen)
-        await screen.until(lambda: "<UserMemory>" in screen.text())
-        session = screen.app.screen.query_one("#sessions", Rows).rows[0].item
+        await screen.until_screen(Reader)
+        (session,) = world.store.host.sessions()
         report = await world.service().assemble_context(session.id, keep=False)
         assert screen.text().endswith(report.xml)
         for part in report.parts:
@@ -426,24 +424,6 @@ async def test_the_context_is_the_one_that_the_agent_gets(world: World) -> None:
         colors = lines["  <UserMemory>"], lines["  <Facts>"]
         assert all(colors)
         assert colors[0] != colors[1]
-        await screen.press("escape", "escape", "escape")
-        await screen.press("home", "enter", "c")  # the agent's own scope
-        await screen.until_screen(ContextScreen)
-        assert "Press Enter to choose a session" in screen.text()
-
-
-async def test_keys_that_need_a_scope_are_dimmed_without_one(tmp_path: Path) -> None:
-    def dimmed() -> set[str]:
-        keys = screen.app.query("FooterKey.-disabled")
-        return {str(key.render()).split()[0] for key in keys}
-
-    with sqlite_store(tmp_path) as store:
-        empty = World(store, make_agent("mira"), make_user("lena"), Scope.agent(new_id()))
-        async with browser(empty) as screen:
-            await screen.until(lambda: dimmed() == {"/", "e", "d", "u", "w", "c"})
-            await screen.press("e", "c")
-            assert len(screen.app.screen_stack) == 1
-            assert "There is no scope yet" in screen.notices()
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from edenmem.engine.context.xml import EMPTY
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.tokens import PREFIX
+from edenmem.models.formation import is_count
 from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now
 from edenmem.models.told import Note
@@ -66,18 +67,13 @@ T = TypeVar("T")
 
 #: Maximum length of a path, in characters.
 _LONGEST_PATH = 1000
-_READERS: dict[type[Body], type[StreamReader]] = {
-    ChatBody: StreamReader,
-    ResponsesBody: ResponseReader,
-}
-_READ: dict[type[Body], Callable[[Any], Answer]] = {
-    ChatBody: read_answer,
-    ResponsesBody: read_response,
+#: The readers of the answers to each kind of request: of a stream, and of a whole one.
+_READERS: dict[type[Body], tuple[type[StreamReader], Callable[[Any], Answer]]] = {
+    ChatBody: (StreamReader, read_answer),
+    ResponsesBody: (ResponseReader, read_response),
 }
 #: Names of the numbers of tokens in and out: of chat completions, and of responses.
 _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
-#: Longer answers without streaming pass unparsed.
-_MOST_ANSWER = 64 * 1024 * 1024
 #: Estimated tokens of an answer.
 _USUAL_ANSWER = 1000
 #: Maximum size of a body that is parsed without a thread.
@@ -216,6 +212,7 @@ class _Exchange:
         self, request: Request, caller: Caller, state: ServerState, kind: type[Body]
     ) -> None:
         self._kind = kind
+        self._read_stream, self._read_whole = _READERS[kind]
         self._request = request
         self._caller = caller
         self._state = state
@@ -274,7 +271,7 @@ class _Exchange:
             self._stages.skip("answer", "it cannot be parsed")
             return _Passed(response, chunks(response), headers)
         if kind == "text/event-stream":
-            relay = self._relay(chunks(response), _READERS[self._kind](decode))
+            relay = self._relay(chunks(response), self._read_stream(decode))
             return _Passed(response, relay, headers)
         return await self._pass_whole(response, decode, headers, is_json="json" in kind)
 
@@ -450,17 +447,10 @@ class _Exchange:
         is_json: bool,
     ) -> Response:
         """Store an answer without streaming, and return it with the facts found."""
-        stream, parts = chunks(response), list[bytes]()
-        size = 0
         try:
-            async for chunk in stream:
-                parts.append(chunk)
-                size += len(chunk)
-                if size > _MOST_ANSWER:
-                    return _Passed(response, _chain(parts, stream), headers)
+            data = b"".join([chunk async for chunk in chunks(response)])
         except StreamBroken as error:
             raise UpstreamFailed(str(error)) from error
-        data = b"".join(parts)
         try:
             text = decode(data)
             whole = json.loads(text) if is_json else None
@@ -470,7 +460,7 @@ class _Exchange:
             self._stages.skip("answer", "it cannot be parsed")
         else:
             usage = whole.get("usage") if isinstance(whole, dict) else None
-            await self._keep_answer(_READ[self._kind](whole), usage)
+            await self._keep_answer(self._read_whole(whole), usage)
         dropped: tuple[str, ...] = ("x-edenmem-",)
         if self._retrieved and isinstance(whole, dict):
             data, dropped = _with_hits(text, self._hits), (*dropped, "content-encoding")
@@ -500,7 +490,7 @@ class _Exchange:
         per_token = self._state.settings.formation.characters_per_token
         estimates = (self._size / per_token, len(answer.content) / per_token)
         counts = [
-            _count(named.get(chat, named.get(response)), round(guess))
+            count if is_count(count := named.get(chat, named.get(response))) else round(guess)
             for (chat, response), guess in zip(_COUNTS, estimates, strict=True)
         ]
         for direction, count in zip(("in", "out"), counts, strict=True):
@@ -556,19 +546,6 @@ async def _until_hang_up(receive: Receive, work: Coroutine[Any, Any, T]) -> T | 
 async def _hang_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _chain(parts: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
-    async for chunk in rest:
-        yield chunk
-
-
-def _count(value: Any, otherwise: int) -> int:
-    """Return a token count of the upstream, or the other number if it is invalid."""
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
-    return value if is_count else otherwise
 
 
 def _with_hits(body: bytes, hits: list[SearchHit]) -> bytes:
