@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Response
+from pydantic import AfterValidator
 
 from edenmem.engine.reports import MemoryHit, MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
@@ -54,7 +55,7 @@ from edenmem.server.documents import (
     scope_of,
     set_etag,
 )
-from edenmem.server.problems import Refused, problem_responses
+from edenmem.server.problems import problem_responses
 from edenmem.server.rest import check_content, edit_fact
 
 router = APIRouter(
@@ -81,7 +82,7 @@ _Key = Annotated[str | None, Query(max_length=512, description="Only the facts w
 
 
 _Time = Annotated[
-    datetime | None,
+    Annotated[datetime, AfterValidator(as_utc)] | None,
     DATED,
     Query(description="ISO 8601; UTC without an offset."),
 ]
@@ -125,8 +126,8 @@ async def search(
         kinds=[ScopeKind(kind) for kind in scope] or reach.kinds,
         within=within,
         session_id=session_id,
-        since=_utc(since),
-        until=_utc(until),
+        since=since,
+        until=until,
         tags=tag,
         key=key,
         top_k=top_k,
@@ -177,13 +178,6 @@ def _check_group(reach: Reach, group: str | None) -> None:
         raise NotFoundError("group not found")
 
 
-def _utc(moment: datetime | None) -> datetime | None:
-    try:
-        return None if moment is None else as_utc(moment)
-    except ValueError as error:
-        raise Refused(422, "the time is out of range") from error
-
-
 # -- facts ---------------------------------------------------------------------------------------
 
 
@@ -218,8 +212,8 @@ def list_facts(
     )
     filter = FactFilter(
         scopes=scopes,
-        since=_utc(since),
-        until=_utc(until),
+        since=since,
+        until=until,
         tags=tuple(tag),
         key=key,
         expired_at=utc_now() if expired else None,
@@ -432,15 +426,14 @@ def log(
     With ``user`` or the token of a user: only changes of that user's memory."""
     chosen = reach.agent(agent)
     account = reach.account(chosen, user) if user else reach.caller.user_id
-    begin, end = _utc(since), _utc(until)
     within: list[dict[str, Any]] = [{"agent_id": chosen.id}]
     if account is not None:
         ids = reach.service.host.person(account).ids
         within = [{"scope": Scope.user(chosen.id, each)} for each in ids]
 
     def find(before: datetime | None) -> Iterator[AuditEntry]:
-        last = min(filter(None, (end, before)), default=None)
-        entries = partial(reach.service.history.entries, since=begin, until=last)
+        last = min(filter(None, (until, before)), default=None)
+        entries = partial(reach.service.history.entries, since=since, until=last)
         parts = (entries(**each) for each in within)
         return merge(*parts, key=lambda entry: entry.at, reverse=True)
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from edenmem.engine.chats.messages import read_content, read_messages
+from edenmem.invalid import explain_value
 
 _NAMES = ("memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold")
 _INSTRUCTIONS = ("system", "developer")
@@ -20,29 +21,16 @@ _Fields = dict[str, msgspec.Raw]
 
 
 class BadField(Exception):
-    """A ``memory_*`` field of a request has an invalid value."""
-
-    def __init__(self, name: str, expected: str) -> None:
-        super().__init__(f"invalid {name}: expected {expected}")
-        self.name = name
+    """A ``memory_*`` field of a request has an invalid value, or there are too many messages."""
 
 
 class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
     """The ``memory_*`` fields of a request, which are not forwarded."""
 
-    memory_id: Annotated[str, Meta(max_length=200, pattern=r"\S")] | None = None
+    memory_id: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")] | None = None
     memory_top_k: int | None = None
     memory_recency_weight: Annotated[float, Meta(ge=0, le=1)] | None = None
     memory_score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
-
-
-#: What a field takes.
-_EXPECTED = {
-    "memory_id": "a text of 1 to 200 characters",
-    "memory_top_k": "a whole number",
-    "memory_recency_weight": "a number from 0 to 1",
-    "memory_score_threshold": "a number from 0 to 1",
-}
 
 
 class Body:
@@ -77,7 +65,7 @@ class Body:
         except (msgspec.MsgspecError, KeyError, RecursionError, ValueError) as error:
             raise ValueError("not a chat request") from error
         if len(self._messages) > MOST_MESSAGES:
-            raise BadField("messages", f"at most {MOST_MESSAGES}")
+            raise BadField(f"messages must have at most {MOST_MESSAGES} values")
         self._parsed = [_plain(each) for each in self._messages]
         try:
             self.said = tuple(read_messages(self._parsed))
@@ -238,8 +226,7 @@ def _memory_fields(fields: _Fields) -> MemoryFields:
     try:
         return msgspec.convert(given, MemoryFields)
     except msgspec.ValidationError as error:
-        place = str(error).rpartition("$.")[2].rstrip("`")
-        raise BadField(place, _EXPECTED[place]) from error
+        raise BadField(explain_value(error)) from error
 
 
 def _plain(raw: msgspec.Raw) -> Any:

@@ -97,17 +97,14 @@ class Retries:
             self._task = self._background.start(self._run())
         self._lanes[chat.lane] = lane
         if waiting is None:
-            waiting = lane.chats[chat] = _Waiting(0, self._name(), stored=self.stored)
+            file = None if self._spool is None else self._spool.name()
+            waiting = lane.chats[chat] = _Waiting(0, file, stored=self.stored)
             self._count += 1
             self._metrics.chats_waiting.set(self._count)
         self._size += size - waiting.size
         waiting.size = size
         if waiting.file is not None:
             write(waiting.file, data)
-
-    def _name(self) -> Path | None:
-        """Return the file of the next chat; names sort in the order of arrival."""
-        return None if self._spool is None else self._spool.name()
 
     def load(self, unpack: Callable[[bytes], Recording]) -> None:
         """Add the chats that stopped and killed servers left on disk."""
