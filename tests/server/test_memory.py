@@ -16,13 +16,11 @@ import pytest
 
 from edenmem.engine.chats import sessions
 from edenmem.engine.chats.sessions import name_session
-from edenmem.engine.tokens import PREFIX
 from edenmem.errors import StoreUnreachable
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.server.proxy import routes
 from tests.server.door import Door, serving, turns, with_server
-from tests.support.builders import some
 from tests.support.memory import add_fact
 from tests.support.waiting import until
 
@@ -254,33 +252,6 @@ def test_a_stage_that_fails_is_left_out(
     assert "secret-host" not in str(answer.headers)
     streamed = door.chat("The boat?", user="anna", memory_id=f"fail-{stage}", stream=True)
     assert streamed.content.endswith(b"[DONE]\n\n")
-
-
-def test_a_token_reaches_its_own_agent_and_user_alone(known: Door, door: Door) -> None:
-    def token(name: str, **limits: Any) -> dict[str, str]:
-        _, secret = door.service.tokens.create(name, agents=[door.agent.id], **limits)
-        return {"X-Edenmem-Token": secret, "Authorization": "Bearer key"}
-
-    annas, agents = token("annas", user_id=door.anna.id), token("agents")
-    boris = door.chat("Private.", user="boris", memory_id="private")
-    session = boris.headers["x-edenmem-session"]
-    for headers in ({"X-Edenmem-User": "boris"}, {"X-Edenmem-Agent": "otto"}):
-        assert door.chat("Hi.", headers={**annas, **headers}).status_code == 404
-    assert door.chat("Hi.", headers={**agents, "X-Edenmem-Agent": "otto"}).status_code == 404
-    own = door.chat("Private.", headers={**annas, "X-Edenmem-Session": session})
-    assert own.headers["x-edenmem-session"] != session
-    found = some(door.store.host.session(own.headers["x-edenmem-session"]))
-    assert found.users == (door.anna.id,)
-    assert "Secret" not in prompt(door)
-    key = door.chat("Private.", headers=annas, memory_id="private")
-    assert key.headers["x-edenmem-session"] != session
-    assert len(door.said(session)) == 2
-    _, secret = door.service.tokens.create("plain", agents=[door.agent.id])
-    assert secret.startswith(PREFIX)
-    door.chat("Hi.", headers={"Authorization": f"Bearer {secret}"})
-    assert door.upstream.last.header("authorization") is None
-    door.chat("Hi.", headers=agents)
-    assert door.upstream.last.header("authorization") == "Bearer key"
 
 
 def test_without_a_store_memory_is_read_and_nothing_is_kept(known: Door, door: Door) -> None:
