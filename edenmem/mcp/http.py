@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from mcp.server import ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
@@ -33,6 +33,9 @@ MCP = "/mcp"
 MAX_BODY = 256 * 1024
 
 _REACH = "edenmem.reach"
+
+#: The agent and user of a request, and whether it may write.
+Target = tuple[str, str | None, bool]
 
 
 def create_app(
@@ -60,7 +63,7 @@ def create_app(
             raise AccessDenied("the token is for another agent", status=403)
         if user_id is not None and not who.may_reach_user(user_id):
             raise AccessDenied("the token is for another user", status=403)
-        return Target(agent_id, user_id or who.user_id, write and who.write)
+        return agent_id, user_id or who.user_id, write and who.write
 
     app = Starlette()
     is_open = is_local and not settings.server.require_token
@@ -85,20 +88,12 @@ def attach_to_server(app: Starlette) -> None:
         if agent_id is None or not who.may_reach_agent(agent_id):
             raise AccessDenied("no agent: use a token of one agent", status=403)
         if who.token_id is not None:
-            return Target(agent_id, who.user_id, who.write)
+            return agent_id, who.user_id, who.write
         server = state.settings.server
         user = state.service.chats.find_user(server.users.get(server.user, server.user))
-        return Target(agent_id, user.id if user else None, who.write)
+        return agent_id, user.id if user else None, who.write
 
     attach(app, choose)
-
-
-class Target(NamedTuple):
-    """The agent and user of a request, and whether it may write."""
-
-    agent_id: str
-    user_id: str | None
-    write: bool
 
 
 def attach(app: Starlette, choose: Callable[[Caller], Target]) -> None:

@@ -7,7 +7,9 @@ small models. No tool has an argument for an agent, a user or a session.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any
+from functools import cache
+from inspect import Parameter, signature
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from mcp import types
@@ -37,13 +39,8 @@ _Content = Annotated[
 ]
 
 
-class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a tool; unknown arguments are invalid."""
-
-
-class SearchArguments(_Arguments, frozen=True, kw_only=True):
-    """The arguments of `search_facts`."""
-
+async def search_facts(
+    memory: AgentMemory,
     query: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=1000)]],
         Meta(
@@ -51,16 +48,23 @@ class SearchArguments(_Arguments, frozen=True, kw_only=True):
             max_length=3,
             description="1 to 3 questions or key phrases. Use several for different wordings.",
         ),
-    ]
+    ],
     top_k: Annotated[
         int, Meta(ge=1, le=100, description="Maximum number of facts for each query.")
-    ] = 10
-    debug: Annotated[bool, Meta(description="Include scores and timings. Rarely needed.")] = False
+    ] = 10,
+    debug: Annotated[bool, Meta(description="Include scores and timings. Rarely needed.")] = False,
+) -> results.FactSearch:
+    """Search long-term memory for facts about people, projects, dates and earlier conversations.
+
+    Call this tool before you say that you do not know something, and when the user refers to the
+    past. It returns facts, best first. An empty list means that no fact matches.
+    """
+    report = await memory.search(query, top_k=top_k, explain=debug)
+    return results.fact_search(report, debug=debug)
 
 
-class ContextArguments(_Arguments, frozen=True, kw_only=True):
-    """The arguments of `get_memory_context`."""
-
+async def get_memory_context(
+    memory: AgentMemory,
     message: Annotated[
         str,
         Meta(
@@ -68,28 +72,47 @@ class ContextArguments(_Arguments, frozen=True, kw_only=True):
             description="The user message to answer. Adds facts that match it. "
             "Omit it for the general context.",
         ),
-    ] = ""
+    ] = "",
+) -> results.MemoryContext:
+    """Get the memory context of this conversation as XML.
+
+    The context has summaries, recent observations and recent facts. Call this tool once at the
+    start of a conversation.
+    """
+    asked = message.strip()
+    report = await memory.context(message=asked or None, recall="always" if asked else "off")
+    return results.memory_context(report)
 
 
-class ListArguments(_Arguments, frozen=True, kw_only=True):
-    """The arguments of `list_facts`."""
-
-    limit: Annotated[int, Meta(ge=1, le=100, description="Maximum number of facts.")] = 20
+async def list_facts(
+    memory: AgentMemory,
+    limit: Annotated[int, Meta(ge=1, le=100, description="Maximum number of facts.")] = 20,
     containing: Annotated[
         str, Meta(max_length=200, description="Only facts that contain this text.")
-    ] = ""
-    tag: Annotated[str, Meta(max_length=100, description="Only facts with this tag.")] = ""
+    ] = "",
+    tag: Annotated[str, Meta(max_length=100, description="Only facts with this tag.")] = "",
+) -> results.FactList:
+    """List the newest facts in memory.
+
+    Use this tool to show the user the facts in memory. Use search_facts to answer a question.
+    """
+    tags = (tag,) if tag else ()
+    found = await memory.facts(limit=limit + 1, containing=containing, tags=tags)
+    items = [results.fact_item(fact) for fact in found[:limit]]
+    return results.FactList(facts=items, more=len(found) > limit)
 
 
-class ExplainArguments(_Arguments, frozen=True, kw_only=True):
-    """The arguments of `explain_fact`."""
+async def explain_fact(memory: AgentMemory, fact_id: _FactId) -> results.FactSource:
+    """Explain where a fact comes from.
 
-    fact_id: _FactId
+    It returns the messages that the fact comes from, and its earlier versions. It needs the id of
+    the fact.
+    """
+    return results.fact_source(await memory.why(fact_id))
 
 
-class RememberArguments(_Arguments, frozen=True, kw_only=True):
-    """The arguments of `remember`."""
-
+async def remember(
+    memory: AgentMemory,
     text: Annotated[
         str,
         Meta(
@@ -97,67 +120,8 @@ class RememberArguments(_Arguments, frozen=True, kw_only=True):
             max_length=20_000,
             description="The text to remember, in full sentences with names and dates.",
         ),
-    ]
-
-
-class EditArguments(_Arguments, frozen=True, kw_only=True):
-    """The arguments of `edit_fact`."""
-
-    fact_id: _FactId
-    version: Annotated[
-        int, Meta(ge=1, description="The `version` of the fact, copied from the same result.")
-    ]
-    content: _Content
-
-
-class ForgetArguments(_Arguments, frozen=True, kw_only=True):
-    """The arguments of `forget_fact`."""
-
-    fact_id: _FactId
-
-
-async def search_facts(memory: AgentMemory, given: SearchArguments) -> results.FactSearch:
-    """Search long-term memory for facts about people, projects, dates and earlier conversations.
-
-    Call this tool before you say that you do not know something, and when the user refers to the
-    past. It returns facts, best first. An empty list means that no fact matches.
-    """
-    report = await memory.search(given.query, top_k=given.top_k, explain=given.debug)
-    return results.fact_search(report, debug=given.debug)
-
-
-async def get_memory_context(memory: AgentMemory, given: ContextArguments) -> results.MemoryContext:
-    """Get the memory context of this conversation as XML.
-
-    The context has summaries, recent observations and recent facts. Call this tool once at the
-    start of a conversation.
-    """
-    message = given.message.strip()
-    report = await memory.context(message=message or None, recall="always" if message else "off")
-    return results.memory_context(report)
-
-
-async def list_facts(memory: AgentMemory, given: ListArguments) -> results.FactList:
-    """List the newest facts in memory.
-
-    Use this tool to show the user the facts in memory. Use search_facts to answer a question.
-    """
-    tags = (given.tag,) if given.tag else ()
-    found = await memory.facts(limit=given.limit + 1, containing=given.containing, tags=tags)
-    items = [results.fact_item(fact) for fact in found[: given.limit]]
-    return results.FactList(facts=items, more=len(found) > given.limit)
-
-
-async def explain_fact(memory: AgentMemory, given: ExplainArguments) -> results.FactSource:
-    """Explain where a fact comes from.
-
-    It returns the messages that the fact comes from, and its earlier versions. It needs the id of
-    the fact.
-    """
-    return results.fact_source(await memory.why(given.fact_id))
-
-
-async def remember(memory: AgentMemory, given: RememberArguments) -> results.Remembered:
+    ],
+) -> results.Remembered:
     """Store something for later conversations.
 
     Call this tool when the user asks you to remember something, or states a lasting fact. Write
@@ -165,40 +129,44 @@ async def remember(memory: AgentMemory, given: RememberArguments) -> results.Rem
     returns the stored facts, and the reason for each fact that was not stored.
     """
     if memory.can_extract:
-        return results.remembered(await memory.remember(given.text))
-    return results.remembered_fact(await memory.add_fact(given.text))
+        return results.remembered(await memory.remember(text))
+    return results.remembered_fact(await memory.add_fact(text))
 
 
-async def edit_fact(memory: AgentMemory, given: EditArguments) -> results.FactChange:
+async def edit_fact(
+    memory: AgentMemory,
+    fact_id: _FactId,
+    version: Annotated[
+        int, Meta(ge=1, description="The `version` of the fact, copied from the same result.")
+    ],
+    content: _Content,
+) -> results.FactChange:
     """Replace the text of a fact that is wrong or out of date.
 
     First find the fact with search_facts. Then pass its id, its version and the new text. If the
     fact has changed, the call fails: search again.
     """
-    report = await memory.edit_fact(given.fact_id, given.content, version=given.version)
-    return results.fact_change(report)
+    return results.fact_change(await memory.edit_fact(fact_id, content, version=version))
 
 
-async def forget_fact(memory: AgentMemory, given: ForgetArguments) -> results.FactChange:
+async def forget_fact(memory: AgentMemory, fact_id: _FactId) -> results.FactChange:
     """Remove a fact from memory.
 
     Call this tool only when the user asks to forget something. First find the fact with
     search_facts. Then pass its id. An operator can restore the fact.
     """
-    return results.fact_change(await memory.forget_fact(given.fact_id))
+    return results.fact_change(await memory.forget_fact(fact_id))
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool, with the name and the description of its function.
+    """A tool, with the name, description, arguments and result of its function.
 
     ``patience`` multiplies the time limit of a call. ``statement`` is the argument that becomes one
     fact, if there is one.
     """
 
-    run: Callable[[AgentMemory, Any], Awaitable[msgspec.Struct]]
+    run: Callable[..., Awaitable[msgspec.Struct]]
     title: str
-    arguments: type[_Arguments]
-    result: type[msgspec.Struct]
     is_writing: bool = False
     is_destructive: bool = False
     is_idempotent: bool = True
@@ -212,7 +180,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     def described(self, memory: AgentMemory) -> types.Tool:
         """Return the tool in the format of the protocol."""
-        schema = _schema(self.arguments)
+        schema = _schema(_arguments_of(self.run))
         if self.statement and not (self.run is remember and memory.can_extract):
             limited = schema["properties"][self.statement]
             limited["description"] += f" At most {memory.fact_words} words."
@@ -221,7 +189,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             title=self.title,
             description=" ".join((self.run.__doc__ or "").split()),
             input_schema=schema,
-            output_schema=_schema(self.result),
+            output_schema=_schema(get_type_hints(self.run)["return"]),
             annotations=types.ToolAnnotations(
                 title=self.title,
                 read_only_hint=not self.is_writing,
@@ -239,7 +207,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: the arguments do not match the schema.
         """
-        result = await self.run(memory, _read(arguments or {}, self.arguments))
+        result = await self.run(memory, **_read(arguments or {}, _arguments_of(self.run)))
         if isinstance(result, results.MemoryContext):
             text = framed_xml(result.context)
         else:
@@ -251,35 +219,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _TOOLS = (
-    Tool(
-        run=search_facts,
-        title="Search memory",
-        arguments=SearchArguments,
-        result=results.FactSearch,
-    ),
-    Tool(
-        run=get_memory_context,
-        title="Get the memory context",
-        arguments=ContextArguments,
-        result=results.MemoryContext,
-    ),
-    Tool(
-        run=list_facts,
-        title="List facts",
-        arguments=ListArguments,
-        result=results.FactList,
-    ),
-    Tool(
-        run=explain_fact,
-        title="Explain a fact",
-        arguments=ExplainArguments,
-        result=results.FactSource,
-    ),
+    Tool(run=search_facts, title="Search memory"),
+    Tool(run=get_memory_context, title="Get the memory context"),
+    Tool(run=list_facts, title="List facts"),
+    Tool(run=explain_fact, title="Explain a fact"),
     Tool(
         run=remember,
         title="Remember",
-        arguments=RememberArguments,
-        result=results.Remembered,
         is_writing=True,
         is_destructive=True,  # it revises facts that the text contradicts
         is_idempotent=False,
@@ -289,8 +235,6 @@ _TOOLS = (
     Tool(
         run=edit_fact,
         title="Correct a fact",
-        arguments=EditArguments,
-        result=results.FactChange,
         is_writing=True,
         is_destructive=True,
         statement="content",
@@ -298,8 +242,6 @@ _TOOLS = (
     Tool(
         run=forget_fact,
         title="Forget a fact",
-        arguments=ForgetArguments,
-        result=results.FactChange,
         is_writing=True,
         is_destructive=True,
     ),
@@ -322,7 +264,20 @@ def _schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return {**own, "$defs": definitions} if definitions else dict(own)
 
 
-def _read(arguments: Mapping[str, Any], kind: type[_Arguments]) -> _Arguments:
+@cache
+def _arguments_of(run: Callable[..., Any]) -> type[msgspec.Struct]:
+    """Return the arguments of a tool as a struct; unknown arguments are invalid."""
+    hints = get_type_hints(run, include_extras=True)
+    fields = [
+        (each.name, hints[each.name])
+        if each.default is Parameter.empty
+        else (each.name, hints[each.name], each.default)
+        for each in [*signature(run).parameters.values()][1:]  # the first one is the memory
+    ]
+    return msgspec.defstruct(run.__name__, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _read(arguments: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the arguments of a call.
 
     Numbers in quotes, null for a missing argument, and a query without a list are valid.
@@ -334,7 +289,7 @@ def _read(arguments: Mapping[str, Any], kind: type[_Arguments]) -> _Arguments:
     if isinstance(given.get("query"), str):
         given["query"] = [given["query"]]
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.structs.asdict(msgspec.convert(given, kind, strict=False))
     except msgspec.ValidationError as error:
         taken = ", ".join(kind.__struct_fields__)
         explained = explain_value(error, whole="the value")

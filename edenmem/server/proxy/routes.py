@@ -52,6 +52,7 @@ from edenmem.server.proxy.recording import Recording, header, keep
 from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.stages import Stages
 from edenmem.server.proxy.upstream import (
+    Header,
     StreamBroken,
     Upstream,
     UpstreamFailed,
@@ -149,7 +150,7 @@ async def pass_on(request: Request, caller: FromCaller, path: str) -> Response:
     response = await _proxy_of(request).upstream.send(
         request.method,
         f"{path}?{query}" if query else path,
-        _headers(request),
+        request.headers.raw,
         data,
         pass_token=_may_pass_token(request),
     )
@@ -184,10 +185,10 @@ class _Passed(StreamingResponse):
         self,
         upstream: httpx.Response,
         stream: AsyncIterator[bytes],
-        headers: list[tuple[str, str]],
+        headers: list[Header],
     ) -> None:
         super().__init__(stream, status_code=upstream.status_code)
-        self.raw_headers = _raw_headers(headers)
+        self.raw_headers = headers
         self._upstream = upstream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -239,7 +240,7 @@ class _Exchange:
         try:
             return await self._run(data, body)
         except UpstreamFailed as error:
-            error.headers = dict(self._own_headers())
+            error.headers = {name.decode(): value.decode() for name, value in self._own_headers()}
             raise
         except asyncio.CancelledError:
             if not self._is_forwarded:  # the client disconnected during a search
@@ -289,7 +290,7 @@ class _Exchange:
             response = await self._proxy.upstream.send(
                 "POST",
                 self._kind.path,
-                _headers(self._request),
+                self._request.headers.raw,
                 data,
                 pass_token=_may_pass_token(self._request),
             )
@@ -442,7 +443,7 @@ class _Exchange:
         self,
         response: httpx.Response,
         decode: Decode,
-        headers: list[tuple[str, str]],
+        headers: list[Header],
         *,
         is_json: bool,
     ) -> Response:
@@ -461,11 +462,14 @@ class _Exchange:
         else:
             usage = whole.get("usage") if isinstance(whole, dict) else None
             await self._keep_answer(self._read_whole(whole), usage)
-        dropped: tuple[str, ...] = ("x-edenmem-",)
+        dropped: tuple[bytes, ...] = (b"x-edenmem-",)
         if self._retrieved and isinstance(whole, dict):
-            data, dropped = _with_hits(text, self._hits), (*dropped, "content-encoding")
-        kept = [each for each in headers if not each[0].lower().startswith(dropped)]
-        return _plain_response(data, response.status_code, [*kept, *self._own_headers()])
+            data, dropped = _with_hits(text, self._hits), (*dropped, b"content-encoding")
+        kept = [each for each in headers if not each[0].startswith(dropped)]
+        answer = Response(data, status_code=response.status_code)
+        size = (b"content-length", str(len(data)).encode())
+        answer.raw_headers = [*kept, *self._own_headers(), size]
+        return answer
 
     async def _reserve_use(self) -> None:
         """Reserve the estimated tokens, which stay counted if the use remains unknown.
@@ -499,14 +503,14 @@ class _Exchange:
 
     # -- headers -------------------------------------------------------------------------------
 
-    def _own_headers(self) -> list[tuple[str, str]]:
-        own: list[tuple[str, str]] = []
+    def _own_headers(self) -> list[Header]:
+        own: list[Header] = []
         if self._turn is not None and (self._turn.messages or not self._turn.is_new):
-            own.append(("x-edenmem-session", self._turn.session.id))
+            own.append((b"x-edenmem-session", self._turn.session.id.encode()))
         if self._note is not None:
-            own.append(("x-edenmem-told", self._note.reply.id))
+            own.append((b"x-edenmem-told", self._note.reply.id.encode()))
         if self._stages.left_out:
-            own.append(("x-edenmem-left-out", self._stages.header))
+            own.append((b"x-edenmem-left-out", self._stages.header.encode()))
         return own
 
 
@@ -566,10 +570,6 @@ def _with_hits(body: bytes, hits: list[SearchHit]) -> bytes:
     return stripped[:-1] + f'{comma}"memory_hits": {json.dumps(found)}}}'.encode()
 
 
-def _headers(request: Request) -> list[tuple[str, str]]:
-    return [(n.decode("latin-1"), v.decode("latin-1")) for n, v in request.headers.raw]
-
-
 def _may_store(request: Request) -> bool:
     """Return whether the client lets its chat be stored.
 
@@ -586,13 +586,3 @@ def _may_pass_token(request: Request) -> bool:
     """Return whether the bearer token of a request is a key of the upstream."""
     _, _, value = request.headers.get("authorization", "").partition(" ")
     return not value.strip().startswith(PREFIX)
-
-
-def _plain_response(data: bytes, status: int, headers: list[tuple[str, str]]) -> Response:
-    response = Response(data, status_code=status)
-    response.raw_headers = _raw_headers([*headers, ("content-length", str(len(data)))])
-    return response
-
-
-def _raw_headers(headers: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    return [(n.lower().encode("latin-1"), v.encode("latin-1")) for n, v in headers]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
 from urllib.parse import urlsplit
 
 import httpx
@@ -18,41 +18,44 @@ _OPENAI = "https://api.openai.com/v1"
 #: Address of Ollama: the default without any configuration.
 OLLAMA = "http://localhost:11434/v1"
 
+#: Name and value of a header, as they are sent.
+Header = tuple[bytes, bytes]
+
 #: Headers of a connection.
 _HOP_BY_HOP = frozenset(
     {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
     }
 )
 #: Headers of a request that are not forwarded.
 _OURS = frozenset(
     {
-        "accept-encoding",
-        "authorization",
-        "content-encoding",
-        "content-length",
-        "cookie",
-        "expect",
-        "forwarded",
-        "host",
-        "origin",
-        "referer",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "x-forwarded-proto",
-        "x-real-ip",
+        b"accept-encoding",
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"cookie",
+        b"expect",
+        b"forwarded",
+        b"host",
+        b"origin",
+        b"referer",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
     }
 )
 #: Headers of an answer that are not forwarded.
-_NOT_RETURNED = frozenset({"content-length", "date", "server", "set-cookie", "alt-svc"})
+_NOT_RETURNED = frozenset({b"content-length", b"date", b"server", b"set-cookie", b"alt-svc"})
 
 
 #: The last status that HTTP defines the meaning of; a server cannot pass others on.
@@ -111,7 +114,7 @@ class Upstream:
         self,
         method: str,
         path: str,
-        headers: Iterable[tuple[str, str]],
+        headers: Sequence[Header],
         content: bytes = b"",
         *,
         pass_token: bool,
@@ -134,10 +137,7 @@ class Upstream:
         request = httpx.Request(
             method,
             url,
-            headers=[  # as bytes: httpx accepts only ASCII in text
-                (name.encode("latin-1"), value.encode("latin-1", "replace"))
-                for name, value in self._request_headers(list(headers), pass_token=pass_token)
-            ],
+            headers=self._request_headers(headers, pass_token=pass_token),
             content=content,
         )
         try:
@@ -160,26 +160,24 @@ class Upstream:
             raise UpstreamFailed("the upstream redirects; redirects are not followed")
         return response
 
-    def _request_headers(
-        self, given: list[tuple[str, str]], *, pass_token: bool
-    ) -> list[tuple[str, str]]:
+    def _request_headers(self, given: Sequence[Header], *, pass_token: bool) -> list[Header]:
         named = {
             each.strip().lower()
             for name, value in given
-            if name.lower() == "connection"
-            for each in value.split(",")
+            if name.lower() == b"connection"
+            for each in value.split(b",")
         }
         kept = [
             (name, value)
             for name, value in given
             if (lower := name.lower()) not in _HOP_BY_HOP | _OURS | named
-            and not lower.startswith("x-edenmem-")
+            and not lower.startswith(b"x-edenmem-")
         ]
         if self._key:
-            kept.append(("authorization", f"Bearer {self._key}"))
+            kept.append((b"authorization", f"Bearer {self._key}".encode("latin-1", "replace")))
         elif pass_token:
-            kept += [each for each in given if each[0].lower() == "authorization"]
-        return [*kept, ("accept-encoding", "identity")]
+            kept += [each for each in given if each[0].lower() == b"authorization"]
+        return [*kept, (b"accept-encoding", b"identity")]
 
 
 def _log_failure(request: httpx.Request, cause: str) -> None:
@@ -191,14 +189,14 @@ def _log_failure(request: httpx.Request, cause: str) -> None:
     )
 
 
-def response_headers(response: httpx.Response) -> list[tuple[str, str]]:
-    """Return the headers of an answer for the client."""
+def response_headers(response: httpx.Response) -> list[Header]:
+    """Return the headers of an answer for the client, with names in lower case."""
+    found = [(name.lower(), value) for name, value in response.headers.raw]
     dropped = _HOP_BY_HOP | _NOT_RETURNED
     return [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in response.headers.raw
-        if name.decode("latin-1").lower() not in dropped
-        and not name.lower().startswith(b"x-edenmem-")
+        (name, value)
+        for name, value in found
+        if name not in dropped and not name.startswith(b"x-edenmem-")
     ]
 
 
