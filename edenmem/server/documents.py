@@ -156,8 +156,34 @@ class NewFact(FactFieldsBody):
     reason: Annotated[str, Field(max_length=1000)] = ""
 
 
-class _Memory(BaseModel):
-    """What facts and reflections have."""
+class FactDocument(BaseModel):
+    """A fact. A user's token sees sources and quotes only for facts of that user."""
+
+    id: str
+    scope: ScopeKind
+    agent_id: str
+    user_id: str | None
+    group_id: str | None
+    shard: str | None
+    content: str
+    version: int
+    formed_at: datetime
+    said_at: datetime | None
+    updated_at: datetime | None
+    private: bool
+    quote: str
+    unconfirmed: str
+    key: str | None
+    tags: tuple[str, ...]
+    metadata: dict[str, str]
+    expires_at: datetime | None
+    value: dict[str, Any] | None
+    session_id: str | None
+    source_message_ids: list[str]
+
+
+class ReflectionDocument(BaseModel):
+    """A reflection: v1's directive or suggestion."""
 
     id: str
     content: str
@@ -166,34 +192,6 @@ class _Memory(BaseModel):
     formed_at: datetime
     said_at: datetime | None
     updated_at: datetime | None
-
-
-class _Sourced(BaseModel):
-    """The scope of a memory, and what it is from."""
-
-    scope: ScopeKind
-    agent_id: str
-    user_id: str | None
-    group_id: str | None
-    shard: str | None
-    private: bool
-    quote: str
-    session_id: str | None
-    source_message_ids: list[str]
-
-
-class FactDocument(_Memory, _Sourced):
-    """A fact. A user's token sees sources and quotes only for facts of that user."""
-
-    key: str | None
-    tags: tuple[str, ...]
-    metadata: dict[str, str]
-    expires_at: datetime | None
-    value: dict[str, Any] | None
-
-
-class ReflectionDocument(_Memory):
-    """A reflection: v1's directive or suggestion."""
 
 
 class TextDocument(BaseModel):
@@ -233,17 +231,26 @@ class SwitchDocument(BaseModel):
     agent_memory_enabled: bool
 
 
-class ReviewDocument(_Sourced):
+class ReviewDocument(BaseModel):
     """An item that waits for review: held, or stored as unconfirmed."""
 
     id: str
     state: Literal["held", "unconfirmed"]
     kind: Literal["fact", "reflection"]
+    scope: ScopeKind
+    agent_id: str
+    user_id: str | None
+    group_id: str | None
+    shard: str | None
     content: str
     version: int
     held_at: datetime
     said_at: datetime | None
+    private: bool
+    quote: str
     reasons: str
+    session_id: str | None
+    source_message_ids: list[str]
 
 
 class SimilarDocument(FactDocument):
