@@ -391,7 +391,7 @@ async def test_a_time_out_counts_by_estimate(server: FakeOpenAI) -> None:
 
 
 async def test_a_request_with_a_limit_of_its_own_is_tried_once_and_counted(
-    server: FakeOpenAI,
+    server: FakeOpenAI, waits: list[float]
 ) -> None:
     async with connected(server) as llm:
         server.script.append(failing(503))
