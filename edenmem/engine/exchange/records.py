@@ -324,7 +324,7 @@ def resolve_names(store: Store, people: People, data: dict[str, Any]) -> None:
     """Replace the names of a scope's agent and owner by IDs, and check its kind.
 
     Raises:
-        InputError: a name is unknown, or given beside an ID.
+        InputError: a name is unknown, or given together with an ID.
     """
     for name, field in NAMES.items():
         if name not in data:
