@@ -219,8 +219,7 @@ CREATE TABLE vector_switch (
     previous TEXT NOT NULL,
     phase TEXT NOT NULL
         CHECK (phase IN ('filling', 'switched', 'settling', 'clearing', 'abandoning')),
-    begun_at INTEGER NOT NULL,
-    switched_at INTEGER
+    begun_at INTEGER NOT NULL
 ) STRICT;
 
 -- Words are split, stemmed and joined with their scope before they are stored.
@@ -413,7 +412,8 @@ CREATE TABLE formations (
     agent_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
     status TEXT NOT NULL
-        CHECK (status IN ('claimed', 'released', 'recorded', 'applied', 'failed')),
+        CHECK (status IN
+            ('claimed', 'released', 'recorded', 'applied', 'failed', 'superseded')),
     trigger TEXT NOT NULL,
     last_message_at INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
@@ -426,7 +426,7 @@ CREATE TABLE formations (
     decisions TEXT NOT NULL,
     usage TEXT NOT NULL,
     counts TEXT NOT NULL,
-    changes BLOB,
+    changes TEXT,
     superseded_message_ids TEXT,
     next_step TEXT NOT NULL DEFAULT '',
     UNIQUE (session_id, agent_id, seq)
@@ -524,8 +524,9 @@ CREATE TRIGGER stirred_by_agent AFTER INSERT ON session_members WHEN NEW.role = 
     UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = NEW.session_id; END;
 CREATE TRIGGER stirred_by_claim AFTER INSERT ON formations BEGIN
     UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = NEW.session_id; END;
-CREATE TRIGGER stirred_by_status AFTER UPDATE OF status ON formations
-    WHEN NEW.status <> OLD.status BEGIN
+CREATE TRIGGER stirred_by_status AFTER UPDATE OF status, superseded_message_ids ON formations
+    WHEN NEW.status <> OLD.status
+    OR NEW.superseded_message_ids IS NOT OLD.superseded_message_ids BEGIN
     UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id = NEW.session_id; END;
 CREATE TRIGGER stirred_by_new_agent AFTER INSERT ON agents BEGIN
     UPDATE sessions SET activity = activity + 1, settled = NULL WHERE id IN

@@ -169,7 +169,7 @@ class IndexKeeper:
         progress: Callable[[Sequence[IndexState]], None] = lambda states: None,
     ) -> Sequence[IndexState]:
         """Wait up to ``timeout`` seconds until none of these is building; return the states."""
-        if not names:
+        if not names:  # which means all of them elsewhere
             return ()
         return wait_for_indexes(
             lambda: self.states(names),
@@ -217,11 +217,9 @@ class IndexKeeper:
         """
         if dry_run:
             return [_action(state, "would_replace", _change(state)) for state in states]
-        actions = []
         for state in states:
             self._store.indexes.replace_index(state.name)
-            actions.append(self._after(state.name, "replaced", note=_change(state)))
-        return actions
+        return [self._after(each.name, "replaced", note=_change(each)) for each in states]
 
     def update(
         self, states: Sequence[IndexState], *, rebuild: bool = False, dry_run: bool = False
@@ -250,7 +248,7 @@ class IndexKeeper:
                 the platform, or is part of the store. Nothing was dropped.
         """
         actions: list[IndexAction] = []
-        refused: list[StoreError | ConflictError | NotFoundError] = []
+        refused: list[Exception] = []
         for state in self.states(named):
             try:
                 self._store.indexes.drop_index(state.name, dry_run=True)
@@ -263,15 +261,16 @@ class IndexKeeper:
                 actions.append(_action(state, "would_drop"))
         if refused and len(refused) == len(actions):
             raise refused[0]
-        return actions if dry_run else [self._drop(action) for action in actions]
-
-    def _drop(self, planned: IndexAction) -> IndexAction:
-        if planned.outcome != "would_drop":
-            return planned
-        self._store.indexes.drop_index(planned.name)
-        # Indexes of other programs are no longer listed.
-        left = [state for state in self.states() if state.name == planned.name]
-        return _action(left[0] if left else planned.state, "dropped")
+        if dry_run:
+            return actions
+        dropped = [action.name for action in actions if action.outcome == "would_drop"]
+        for name in dropped:
+            self._store.indexes.drop_index(name)
+        left = {state.name: state for state in self.states()}  # without those of other programs
+        return [
+            _action(left.get(each.name, each.state), "dropped") if each.name in dropped else each
+            for each in actions
+        ]
 
     def _after(self, name: str, outcome: str, *, note: str = "") -> IndexAction:
         (state,) = self.states([name])

@@ -109,16 +109,10 @@ class VectorSwitch(msgspec.Struct, frozen=True, kw_only=True):
     previous: str
     begun_at: datetime
     phase: SwitchPhase = "filling"
-    switched_at: datetime | None = None
 
     def is_staged(self, model: str) -> bool:
         """Check whether vectors of a model are currently staged."""
         return model == self.model and self.phase in ("filling", "switched", "settling")
-
-    def enter(self, phase: SwitchPhase, at: datetime) -> VectorSwitch:
-        """Return the switch in another phase."""
-        switched_at = at if phase == "switched" else self.switched_at
-        return msgspec.structs.replace(self, phase=phase, switched_at=switched_at)
 
     @property
     def in_force(self) -> str:

@@ -279,7 +279,6 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         store.search.candidates(filter, [question], ["semantic", "text"], model="m", limit=3)
         store.search.semantic_candidates(filter, [vector], model="m", limit=3)
         store.search.text_candidates(filter, ["fact"], limit=3)
-    store.vectors.vector_models(scopes)
     store.memory.recent_facts(scopes, since=ago(days=9), limit=5, live_at=NOW)
     list(store.memory.facts(FactFilter(scopes=scopes, expired_at=NOW)))
     for agents in (None, [agent_id]):
@@ -405,7 +404,7 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
     for scope in scopes:
         store.changes.finish_absorbing(scope)
         store.changes.set_failed_drafts(scope, FailedDrafts("f", 1))
-    store.vectors.vector_models()
+    store.vectors.vector_counts("", dimensions=None)
     store.vectors.drop_vectors(fact_ids[:1])
     store.statistics.recount()
     store.database.repair_schema()

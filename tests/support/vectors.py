@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
 import numpy as np
 
 from edenmem.models.embeddings import SwitchPhase, VectorSwitch
 from edenmem.models.indexes import IndexWish
 from edenmem.store.protocol.store import Store
-from tests.support.builders import NOW, some
+from tests.support.builders import some
 
 
 def unit(*numbers: float) -> bytes:
@@ -50,9 +53,17 @@ def enter(store: Store, *phases: SwitchPhase) -> None:
     """Bring the current switch into each of these phases."""
     for phase in phases:
         switch = some(store.switches.vector_switch())
-        assert store.switches.move_switch(switch, switch.enter(phase, NOW))
+        assert store.switches.move_switch(switch, msgspec.structs.replace(switch, phase=phase))
 
 
 def end(store: Store) -> None:
     """End the current switch."""
     assert store.switches.move_switch(store.switches.vector_switch(), None)
+
+
+def count_models(store: Store) -> dict[str, int]:
+    """Count facts by the model of their vector; "" counts those without one."""
+    models: Counter[str] = Counter()
+    for count in store.vectors.vector_counts("", dimensions=None):
+        models[count.model] += count.facts
+    return dict(models)

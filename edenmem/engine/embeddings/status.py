@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import groupby, islice
 
 import msgspec
 
@@ -68,7 +68,7 @@ def vector_status(
     counts = store.vectors.vector_counts(model, dimensions=dimensions, agent_id=agent_id)
     agents = tuple(
         _state(list(of_agent), model, agent)
-        for agent, of_agent in itertools.groupby(counts, key=lambda count: count.agent_id)
+        for agent, of_agent in groupby(counts, key=lambda count: count.agent_id)
     )
     return VectorStatus(
         model=model, dimensions=dimensions, total=_state(counts, model, ""), agents=agents
@@ -76,24 +76,18 @@ def vector_status(
 
 
 def _state(counts: Iterable[VectorCount], model: str, agent_id: str) -> VectorState:
-    facts = current = missing = wrong = 0
-    others: dict[str, int] = {}
+    facts: Counter[str] = Counter()
+    wrong = 0
     for count in counts:
-        facts += count.facts
-        if count.model == model:
-            current += count.facts - count.wrong_length
-            wrong += count.wrong_length
-        elif count.model:
-            others[count.model] = others.get(count.model, 0) + count.facts
-        else:
-            missing += count.facts
+        facts[count.model] += count.facts
+        wrong += count.wrong_length
     return VectorState(
         agent_id=agent_id,
-        facts=facts,
-        current=current,
-        missing=missing,
+        facts=facts.total(),
+        current=facts[model] - wrong,
+        missing=facts[""],
         wrong_length=wrong,
-        others=others,
+        others={name: facts[name] for name in facts if name not in ("", model)},
     )
 
 
@@ -135,10 +129,9 @@ def platform_advice(runtime: Runtime) -> str:
     Raises:
         StoreError: the database cannot be used.
     """
-    embedder = runtime.embedder
-    if embedder is None or not runtime.store.switches.platform_model(embedder.model):
-        return ""
-    return vector_advice(runtime.store, runtime.settings, embedder.model)
+    model = runtime.embedder.model if runtime.embedder is not None else ""
+    is_misfit = bool(model and runtime.store.switches.platform_model(model))
+    return vector_advice(runtime.store, runtime.settings, model) if is_misfit else ""
 
 
 def explain_mismatch(store: Store, settings: Settings, error: EmbeddingModelMismatch) -> None:
@@ -234,21 +227,17 @@ def language_notice(store: Store, model: str) -> str:
         return ""
     documents = islice(store.walk.documents((RecordKind.FACT,)), _SAMPLE)
     texts = [each.record.content for each in documents if isinstance(each.record, Fact)]
-    others = count_not_english(texts)
+    others = sum(map(is_not_english, texts))
     if len(texts) < _FEWEST or others * 2 <= len(texts):
         return ""
     return f"{others} of {len(texts)} facts are not in English, but {model} knows only English"
 
 
-def count_not_english(texts: Iterable[str]) -> int:
-    """Count the texts in other languages than English, by script and common words.
+def is_not_english(text: str) -> bool:
+    """Return whether a text is in another language than English, by script and common words.
 
     Latin texts of few words count as English.
     """
-    return sum(map(_is_foreign, texts))
-
-
-def _is_foreign(text: str) -> bool:
     letters = [sign for sign in text if sign.isalpha()]
     if 2 * sum(sign < "\u0250" for sign in letters) < len(letters):
         return True

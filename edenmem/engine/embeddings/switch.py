@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -140,10 +139,8 @@ class ModelSwitcher:
         if state is not None:
             _build(self._store, [state], _wish(self.runtime.settings, switch))
 
-    async def wait(
-        self, *, patience: float, progress: Callable[[str], None] = lambda why: None
-    ) -> None:
-        """Wait until search finds all new vectors.
+    def wait(self, patience: float, progress: Callable[[str], None] = lambda why: None) -> None:
+        """Wait until search finds all new vectors. Blocks.
 
         Args:
             patience: Time limit in seconds.
@@ -152,20 +149,13 @@ class ModelSwitcher:
         Raises:
             StoreError: the index of the new vectors failed, or the time limit is exceeded.
         """
-        await in_thread(self._wait, patience, progress)
-
-    def _wait(self, patience: float, progress: Callable[[str], None]) -> None:
         why = ""
 
         def ready() -> bool:
             nonlocal why
             state = self._store.switches.switch_index()
             if state is not None and state.status in ("failed", "missing"):
-                raise StoreError(
-                    f"the search index {state.name} is {state.status}"
-                    + (f": {state.note}" if state.note else ""),
-                    hint=f"create the index with 'edenmem index create {state.name}'",
-                )
+                raise _unusable(state, f"create the index with 'edenmem index create {state.name}'")
             if state is not None and not state.queryable:
                 why = f"the search index {state.name} is being built"
             elif not self._store.switches.finds_vectors(self._embedder.model):
@@ -194,9 +184,9 @@ class ModelSwitcher:
             StoreError: the new vectors are not searchable.
         """
         plan = await self.plan()
-        if plan.switch.phase == "switched":
-            return await self.fill(plan, concurrency=concurrency)
         first = await self.fill(plan, concurrency=concurrency)
+        if plan.switch.phase == "switched":
+            return first
         left = count_missing(first)
         if left or first.stopped_early:
             facts = "1 fact has" if left == 1 else f"{left:,} facts have"
@@ -204,8 +194,8 @@ class ModelSwitcher:
                 first.stopped_early or f"{facts} no vector of {first.model!r}",
                 hint="run the command again; until all have one, the old model is in force",
             )
-        await self.wait(patience=patience)
-        await in_thread(_enter, self._store, first.model, "filling", "switched", self._clock())
+        await in_thread(self.wait, patience)
+        await in_thread(_enter, self._store, first.model, "filling", "switched")
         plan = await self.plan()
         return _join_reports([first, await self.fill(plan, concurrency=concurrency)])
 
@@ -219,7 +209,7 @@ class ModelSwitcher:
             return len(answer.vectors[0]) // 4
 
 
-def _enter(store: Store, model: str, before: SwitchPhase, after: SwitchPhase, at: datetime) -> None:
+def _enter(store: Store, model: str, before: SwitchPhase, after: SwitchPhase) -> None:
     """Bring the switch to ``model`` from one phase into another.
 
     Raises:
@@ -229,7 +219,7 @@ def _enter(store: Store, model: str, before: SwitchPhase, after: SwitchPhase, at
     if (
         there is None
         or (there.model, there.phase) != (model, before)
-        or not store.switches.move_switch(there, there.enter(after, at))
+        or not store.switches.move_switch(there, msgspec.structs.replace(there, phase=after))
     ):
         raise ConflictError(
             f"the switch to {model!r} was changed concurrently",
@@ -312,7 +302,6 @@ class SwitchEnder:
         self._store = runtime.store
         self._settings = runtime.settings
         self._timeout = timeout
-        self._clock = runtime.clock
         self._monotonic = monotonic
         self._sleep = sleep
 
@@ -349,7 +338,7 @@ class SwitchEnder:
             StoreError: the database cannot be used.
         """
         switch = self.expect("switched")
-        self._enter(switch, "switched", "filling")
+        _enter(self._store, switch.model, "switched", "filling")
         status = vector_status(self._store, switch.previous, dimensions=None)
         return SwitchEnding(
             action="back", in_force=switch.previous, stale=max(0, status.total.stale)
@@ -381,12 +370,12 @@ class SwitchEnder:
                     " one",
                     hint="configure the new model, and run 'edenmem embed backfill'",
                 )
-            self._enter(switch, "switched", "settling")
+            _enter(self._store, switch.model, "switched", "settling")
             switch = self.expect("settling")
         if switch.phase == "settling":
             facts += self._repeat(self._store.switches.settle_vectors, "settling", progress)
             self._index_settled(switch, progress)
-            self._enter(switch, "settling", "clearing")
+            _enter(self._store, switch.model, "settling", "clearing")
         facts += self._repeat(self._store.switches.settle_vectors, "settling", progress)
         self._clear(switch, progress)
         return SwitchEnding(action="drop-old", in_force=switch.model, facts=facts)
@@ -401,14 +390,11 @@ class SwitchEnder:
         """
         switch = self.expect("filling", "abandoning")
         if switch.phase == "filling":
-            self._enter(switch, "filling", "abandoning")
+            _enter(self._store, switch.model, "filling", "abandoning")
         facts = self._clear(switch, progress)
         return SwitchEnding(action="abandon", in_force=switch.previous, facts=facts)
 
     # -- steps -------------------------------------------------------------------------------
-
-    def _enter(self, switch: VectorSwitch, before: SwitchPhase, after: SwitchPhase) -> None:
-        _enter(self._store, switch.model, before, after, self._clock())
 
     def _repeat(self, step: Callable[[], Iterator[int]], what: str, progress: Progress) -> int:
         """Repeat a step until a pass finds nothing to do."""
@@ -433,20 +419,14 @@ class SwitchEnder:
         _build(self._store, states(), wish)
         seen = wait_for_indexes(
             states,
-            progress=lambda seen: (
-                progress("building the search index", 0) if _building(seen) else None
-            ),
+            progress=lambda seen: progress("building the search index", 0),
             timeout=self._timeout,
             clock=self._monotonic,
             sleep=self._sleep,
         )
-        wrong = [*_building(seen), *(s for s in seen if s.status in ("failed", "different"))]
-        if wrong:
-            raise StoreError(
-                f"the search index {wrong[0].name} is {wrong[0].status}"
-                + (f": {wrong[0].note}" if wrong[0].note else ""),
-                hint="run the command again; until then the other index is used",
-            )
+        for state in seen:
+            if state.status in ("building", "failed", "different"):
+                raise _unusable(state, "run the command again; until then the other index is used")
         self._until(
             lambda: self._store.switches.finds_vectors(switch.model),
             "search does not find the vectors",
@@ -467,5 +447,6 @@ class SwitchEnder:
             raise StoreError(f"after {self._timeout:,.0f} s {why}", hint="run the command again")
 
 
-def _building(states: Sequence[IndexState]) -> list[IndexState]:
-    return [state for state in states if state.status == "building"]
+def _unusable(state: IndexState, hint: str) -> StoreError:
+    why = f": {state.note}" if state.note else ""
+    return StoreError(f"the search index {state.name} is {state.status}{why}", hint=hint)

@@ -20,14 +20,16 @@ from edenmem.engine.scopes.references import Resolver, accounts_ever_of, person_
 from edenmem.engine.tokens import find_tokens
 from edenmem.errors import ConflictError, NotFoundError, ScopeError, UsageError
 from edenmem.memory.formations import finished_record, is_settled, settle
-from edenmem.models.backup import RecordKind
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.forgetting import Forgetting, Subject, SubjectKind, Traces, block
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.host import Session
 from edenmem.models.ids import is_id
-from edenmem.models.memory import Held, Reflection
+from edenmem.models.memory import Consolidation, Held, Reflection
+from edenmem.models.records import StoredEntry
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
+from edenmem.store.protocol.erasure import KINDS
 from edenmem.store.protocol.store import Store
 
 
@@ -217,7 +219,7 @@ def _ids(sessions: Iterable[Session]) -> tuple[str, ...]:
     return tuple(session.id for session in sessions)
 
 
-#: Kinds of `Erasure.count_traces` that reappear in live use, without content of the subject.
+#: Kinds of `count_traces` that reappear in live use, without content of the subject.
 _ALIVE = frozenset({"cached contexts", "notes of replies"})
 
 #: Kinds of passages, as `Remains.found` names them.
@@ -452,10 +454,17 @@ _TRIES = 5
 
 
 def count_traces(store: Store, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
-    """Count what a forgetting removes, by kind; see `Erasure.count_traces`."""
-    counts = store.erasure.count_traces(traces, derived)
-    unsettled = sum(1 for _ in _find_unsettled(store, traces))
-    return {**counts, _KIND: unsettled} if unsettled else counts
+    """Count what a forgetting removes, by kind; kinds with a count of 0 are left out."""
+    counts = Counter(dict.fromkeys(KINDS.values(), 0))
+    for document in store.walk.documents(tuple(KINDS), Selection(traces=traces)):
+        match document.record:
+            case Consolidation(version=0) | StoredEntry(before=None, after=None, reason=""):
+                pass  # a buffer without a text, or an emptied entry
+            case _:
+                counts[KINDS[document.kind]] += 1
+    counts.update(store.erasure.count_traces(traces, derived))
+    counts[_KIND] = sum(1 for _ in _find_unsettled(store, traces))
+    return dict(+counts)
 
 
 def settle_formations(store: Store, traces: Traces, *, at: datetime) -> dict[str, int]:

@@ -254,13 +254,16 @@ def store_overview(
         if len(kept) < latest:
             kept.append(formation)
     ability = store.search.search_ability()
+    models: Counter[str] = Counter()
+    for count in store.vectors.vector_counts("", dimensions=None):
+        models[count.model] += count.facts
     return StoreOverview(
         store=info,
         agents=tuple(_agent_overviews(store, settings, agent_id)),
         formations=counts,
         unfinished=tuple(unfinished),
         failed=tuple(failed),
-        vector_models=store.vectors.vector_models(),
+        vector_models=dict(models),
         held=store.memory.count_held(agent_id=agent_id),
         search=ability.kind,
         switch=store.switches.vector_switch(),

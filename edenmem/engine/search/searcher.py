@@ -306,7 +306,7 @@ class Searcher:
         """Return notices on facts without a vector of the model, as during a switch. Blocks."""
         model, count = asked.model, found.without_vector
         if not any(lists["semantic"].found for lists in found.lists):
-            return self._why_no_vectors(asked)
+            return self._why_no_vectors(asked, count)
         if not count:
             return []
         switch = self._store.switches.vector_switch()
@@ -321,18 +321,17 @@ class Searcher:
             f"{vector_advice(self._store, self._all_settings, model, others)}"
         ]
 
-    def _why_no_vectors(self, asked: _Request) -> list[str]:
+    def _why_no_vectors(self, asked: _Request, without: int) -> list[str]:
         """Return notices that explain an empty semantic list. Blocks."""
         filter, model = asked.filter, asked.model
-        models = self._store.vectors.vector_models(filter.scopes)
-        without = models.get("", 0)
+        models = self._store.vectors.vector_model_names(filter.scopes)
         narrowed = filter.since or filter.until or filter.session_id or filter.tags or filter.key
-        if asked.ability.kind == "atlas" and models.get(model) and not narrowed:
+        if asked.ability.kind == "atlas" and model in models and not narrowed:
             return [
-                f"{models[model]:,} facts have vectors, and none was found: Atlas indexes new "
-                "facts with a short delay"
+                f"facts have vectors of {model!r}, and none was found: Atlas indexes new facts "
+                "with a short delay"
             ]
-        if not without or len(models) > 1:
+        if not without or models:
             return []
         return [
             f"none of the {without:,} facts has a vector; searched by words alone; "

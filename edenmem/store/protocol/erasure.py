@@ -10,9 +10,21 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Forgetting, Passage, Traces
 from edenmem.models.memory import Fact, Reflection
+
+#: What is removed, by the kind of record, as counts name it.
+KINDS = {
+    RecordKind.FACT: "facts",
+    RecordKind.REFLECTION: "reflections",
+    RecordKind.HELD: "held items",
+    RecordKind.CONSOLIDATION: "texts",
+    RecordKind.POLICY: "policies",
+    RecordKind.HISTORY: "versions in history",
+    RecordKind.AUDIT: "audit entries (emptied)",
+}
 
 
 class Erasure(Protocol):
@@ -25,9 +37,10 @@ class Erasure(Protocol):
         """
 
     def count_traces(self, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
-        """Count what `erase` would remove, by kind.
+        """Count what `erase` would remove beyond what `Walk.documents` finds of the traces.
 
-        Kinds with a count of 0 are left out.
+        These are derived reflections with their audit entries, cached contexts, and notes of
+        replies. Kinds with a count of 0 are left out.
         """
 
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
@@ -72,7 +85,7 @@ class Erasure(Protocol):
         erasure's run, which marks what was emptied (`edenmem.models.records.StoredEntry`).
 
         Returns:
-            What was removed, by the kinds of `count_traces`.
+            What was removed, by `KINDS` and the kinds of `count_traces`.
         """
 
     def erase_messages(self, traces: Traces) -> dict[str, int]:

@@ -141,9 +141,6 @@ class Vectors(Protocol):
     ) -> int:
         """Set vectors by fact ID: (content hash that was embedded, vector); return how many."""
 
-    def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
-        """Count facts by embedding model; "" counts facts without a vector."""
-
     def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
         """Return the models of the vectors in these scopes, in order, without counting facts.
 

@@ -113,26 +113,23 @@ async def test_a_failed_batch_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize(
-    "error", [ProviderAuthError("no"), BudgetExceeded("too much")], ids=["auth", "budget"]
+    ("error", "times", "most"),
+    [(ProviderAuthError("no"), 1, 3), (BudgetExceeded("no"), 1, 3), (ProviderTimeout("no"), 12, 8)],
+    ids=["auth", "budget", "down"],
 )
 async def test_an_error_of_every_batch_ends_the_run(
-    store: Store, embedder: FakeEmbedder, backfiller: Backfiller, error: Exception
-) -> None:
-    fill(store, MIRA, 350)
-    embedder.failures = [error]
-    report = await backfiller.run(concurrency=1)
-    assert report.stopped_early in ("no", "too much")
-    assert len(embedder.calls) < 4
-
-
-async def test_an_endpoint_that_is_down_ends_the_run(
-    store: Store, embedder: FakeEmbedder, backfiller: Backfiller
+    store: Store,
+    embedder: FakeEmbedder,
+    backfiller: Backfiller,
+    error: Exception,
+    times: int,
+    most: int,
 ) -> None:
     fill(store, MIRA, 1200)
-    embedder.failures = [ProviderTimeout("down") for _ in range(12)]
-    report = await backfiller.run(concurrency=2)
-    assert report.stopped_early == "down"
-    assert len(embedder.calls) < 9
+    embedder.failures = [error] * times
+    report = await backfiller.run(concurrency=min(times, 2))
+    assert report.stopped_early == "no"
+    assert len(embedder.calls) <= most
 
 
 async def test_an_edited_text_gets_no_vector_of_the_old_one(store: Store) -> None:

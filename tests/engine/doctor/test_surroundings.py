@@ -12,7 +12,7 @@ import pytest
 
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, State, select_checks
 from edenmem.engine.doctor.session import open_session
-from edenmem.engine.embeddings.status import count_not_english, language_notice
+from edenmem.engine.embeddings.status import is_not_english, language_notice
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.indexes import IndexWish
@@ -319,7 +319,7 @@ def test_facts_in_another_language_with_an_english_model(
     ],
 )
 def test_recognized_languages(text: str, is_foreign: bool) -> None:
-    assert count_not_english([text]) == is_foreign
+    assert is_not_english(text) == is_foreign
 
 
 @pytest.mark.slow

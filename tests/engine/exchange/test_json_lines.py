@@ -41,6 +41,7 @@ from tests.support.leak import EARLIER, SECRET, make_leak
 from tests.support.memory import add_fact, add_reflection, applied
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
+from tests.support.vectors import count_models
 
 pytestmark = pytest.mark.slow
 
@@ -273,7 +274,7 @@ def test_a_file_may_add_the_owners_its_lines_name(sqlite_store: Store) -> None:
     assert [one.content for one in sqlite_store.memory.pending(scope)] == ["They like tea."]
     text = sqlite_store.memory.consolidations([scope])[scope]
     assert (text.consolidated_content, text.version) == ("Tea.", 3)
-    assert sqlite_store.vectors.vector_models() == {"": 1, "m": 1}
+    assert count_models(sqlite_store) == {"": 1, "m": 1}
     assert imported(sqlite_store, whole).total("same") == 7
 
 
@@ -347,7 +348,7 @@ def test_an_unusable_vector_is_left_out_and_its_fact_imported(
     assert (report.total("added"), report.without_vector, report.failed) == (2, 1, 0)
     ((why, count),) = report.vectors_left_out.items()
     assert (reason in why, count) == (True, 1)
-    assert town.vectors.vector_models() == {"": 1, "m": 1}
+    assert count_models(town) == {"": 1, "m": 1}
 
 
 def test_a_line_may_have_a_time_and_an_origin(town: Store) -> None:

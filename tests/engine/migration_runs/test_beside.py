@@ -17,6 +17,7 @@ from tests.engine.migration_runs.listed import AGENT, OTHER, USER, ListedPlan, w
 from tests.support.builders import change_set, writing
 from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
+from tests.support.vectors import count_models
 
 AGENTS, USERS = Scope.agent(AGENT), Scope.user(AGENT, USER)
 
@@ -73,14 +74,14 @@ def test_facts_are_embedded_at_the_end(store: Store, migrate: Migrate) -> None:
     report = migrate(plan, embedder=embedder, embed=True)
     assert report.embedding is not None
     assert report.embedding.embedded == 2
-    assert store.vectors.vector_models() == {embedder.model: 2}
+    assert count_models(store) == {embedder.model: 2}
 
 
 def test_without_a_model_facts_wait_for_a_backfill(store: Store, migrate: Migrate) -> None:
     report = migrate(whole_plan(), embed=True)
     assert report.embedding is None
     assert any("no embedding model" in notice for notice in report.notices)
-    assert set(store.vectors.vector_models()) == {""}
+    assert set(count_models(store)) == {""}
 
 
 def test_progress_is_correct(sqlite_store: Store, clock: Any) -> None:

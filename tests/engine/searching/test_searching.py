@@ -346,7 +346,7 @@ class TestGivenVectors:
         def refuse(*_: object) -> dict[str, int]:
             raise AssertionError("every fact was counted")
 
-        monkeypatch.setattr(store.vectors, "vector_models", refuse)
+        monkeypatch.setattr(store.vectors, "vector_counts", refuse)
         report = await Searcher(make_runtime(store, LOW_FLOOR)).search(
             ["Miso"], [SCOPE], vectors=[embedder.vector("Anna has a grey cat called Miso.")]
         )

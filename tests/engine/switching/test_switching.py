@@ -38,6 +38,7 @@ from tests.support.interposed import InterposedStore
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.runtime import make_runtime
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
+from tests.support.vectors import count_models
 
 SETTINGS = Settings(search=SearchSettings(semantic_floor=0.5))
 MIRA, OTTO = Scope.agent("a" * 24), Scope.agent("b" * 24)
@@ -139,7 +140,7 @@ async def test_searches_never_fail_during_a_switch(store: Store) -> None:
     assert (ending.in_force, ending.facts) == ("new", 9)
     assert store.switches.vector_switch() is None
     assert (await found(store, new))[0] == CAT
-    assert store.vectors.vector_models() == {"new": 9}
+    assert count_models(store) == {"new": 9}
 
 
 async def test_concurrent_changes_are_embedded(store: Store) -> None:
@@ -180,7 +181,7 @@ async def test_a_switch_waits_for_atlas(
     atlas.lag = 3
     looked: list[str] = []
     await filled(store)
-    await switcher(store).wait(patience=60, progress=looked.append)
+    await asyncio.to_thread(switcher(store).wait, 60, looked.append)
     assert any("is being built" in why for why in looked)
     await switcher(store).commit()
     assert await found(store, new_model()) == [CAT]
@@ -385,10 +386,10 @@ async def test_a_switch_killed_at_any_write_resumes(
             if switch is not None:
                 in_force = OLD if switch.in_force == "old" else new_model()
                 assert await found(store, in_force) == [CAT]
-            if switch is not None or "old" in store.vectors.vector_models():
+            if switch is not None or "old" in count_models(store):
                 await whole_road(store)
         assert store.switches.vector_switch() is None
-        assert store.vectors.vector_models() == {"new": 2}
+        assert count_models(store) == {"new": 2}
         assert await found(store, new_model()) == [CAT]
         if fragile.writes < nth:
             break
@@ -411,7 +412,7 @@ async def test_a_failed_index_is_reported(sqlite: Store) -> None:
         sleep=lambda seconds: None,
     )
     with pytest.raises(StoreError, match="staged is being built"):
-        await slow.wait(patience=250)
+        slow.wait(250)
     state = msgspec.structs.replace(state, status="failed", note="no room")
     with pytest.raises(StoreError, match="no room"):
-        await slow.wait(patience=250)
+        slow.wait(250)

@@ -15,7 +15,7 @@ from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_fact, add_facts, applied, apply, facts_of
-from tests.support.vectors import random_unit
+from tests.support.vectors import count_models, random_unit
 
 LATER = NOW + timedelta(hours=1)
 AGENT = new_id()
@@ -174,7 +174,7 @@ def test_vectors_are_set_only_for_the_text_that_was_embedded(store: Store) -> No
     assert store.vectors.set_vectors({}, model="m") == 0
     replaced = {facts[0].id: (facts[0].hash, random_unit(7, 16))}
     assert store.vectors.set_vectors(replaced, model="n") == 1
-    assert store.vectors.vector_models([SCOPE]) == {"m": 1, "n": 1, "": 1}
+    assert count_models(store) == {"m": 1, "n": 1, "": 1}
 
 
 def test_models_are_counted_in_scopes_or_everywhere(store: Store) -> None:
@@ -182,9 +182,9 @@ def test_models_are_counted_in_scopes_or_everywhere(store: Store) -> None:
     add_fact(store, SCOPE, "1", embedding=random_unit(1), embedding_model="a")
     add_fact(store, SCOPE, "2")
     add_fact(store, other, "3", embedding=random_unit(3), embedding_model="b")
-    assert store.vectors.vector_models([SCOPE]) == {"a": 1, "": 1}
-    assert store.vectors.vector_models() == {"a": 1, "b": 1, "": 1}
-    assert store.vectors.vector_models([]) == {}
+    assert store.vectors.vector_model_names([SCOPE]) == ("a",)
+    assert store.vectors.vector_model_names([]) == ()
+    assert count_models(store) == {"a": 1, "b": 1, "": 1}
 
 
 def test_facts_in_doubt_are_listed(store: Store) -> None:

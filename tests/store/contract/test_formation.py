@@ -486,15 +486,21 @@ def test_applying_late_restores_nothing_removed(store: Store) -> None:
 # -- lists ---------------------------------------------------------------------------------------
 
 
-def test_formations_are_listed_latest_first(store: Store) -> None:
+def claim_three(store: Store, step: timedelta) -> tuple[Session, list[str]]:
+    """A session with two finished formations and a claim, each made a step later."""
     session, messages = make_talk(store, 12)
     made = []
     for seq in range(1, 4):
         part = messages[4 * (seq - 1) : 4 * seq]
-        formation = claim(store, session, part, seq=seq, now=NOW + timedelta(minutes=seq))
+        formation = claim(store, session, part, seq=seq, now=NOW + seq * step)
         made.append(formation.id)
         if seq < 3:
             finish(store, formation)
+    return session, made
+
+
+def test_formations_are_listed_latest_first(store: Store) -> None:
+    session, made = claim_three(store, timedelta(minutes=1))
     elsewhere, other_messages = make_talk(store)
     other = claim(store, elsewhere, other_messages, now=NOW + timedelta(hours=2))
 
@@ -511,18 +517,12 @@ def test_formations_are_listed_latest_first(store: Store) -> None:
 
 
 def test_formations_of_a_pair_are_ordered_despite_clock_skew(store: Store) -> None:
-    session, messages = make_talk(store, 12)
-    made = []
-    for seq in range(1, 4):  # each worker's clock is an hour behind the previous one
-        part = messages[4 * (seq - 1) : 4 * seq]
-        formation = claim(store, session, part, seq=seq, now=NOW - timedelta(hours=seq))
-        made.append(formation.id)
-        if seq < 3:
-            finish(store, formation)
+    session, made = claim_three(store, timedelta(hours=-1))  # each clock is behind the one before
     named = {"session_id": session.id, "agent_id": session.agents[0]}
-    assert [formation.id for formation in store.formations.list_formations(**named)] == made[::-1]
-    assert [
-        formation.id for formation in store.formations.list_formations(**named, limit=1)
-    ] == made[-1:]
-    done = store.formations.list_formations(**named, statuses=[FormationStatus.APPLIED])
-    assert [formation.id for formation in done] == [made[1], made[0]]
+    for narrow, expected in (
+        ({}, made[::-1]),
+        ({"limit": 1}, made[-1:]),
+        ({"statuses": [FormationStatus.APPLIED]}, [made[1], made[0]]),
+    ):
+        found = store.formations.list_formations(**named, **narrow)
+        assert [formation.id for formation in found] == expected

@@ -6,18 +6,16 @@ from datetime import timedelta
 
 from edenmem.models.changes import AddFact, AddReflection, ChangeStatus
 from edenmem.models.formation import FormationStatus
-from edenmem.models.host import Message, Session
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
+from tests.store.contract.test_formation import make_talk
 from tests.support.builders import (
     NOW,
     change_set,
     make_fact,
     make_formation,
-    make_messages,
     make_reflection,
-    make_session,
     some,
 )
 from tests.support.formations import Steps
@@ -27,17 +25,9 @@ WORKERS = 8
 EXPIRED = NOW + timedelta(hours=1)
 
 
-def make_talk(store: Store, count: int = 12) -> tuple[Session, list[Message]]:
-    session = make_session([new_id()], [new_id()])
-    store.host.put_session(session)
-    messages = make_messages(session, count)
-    store.host.add_messages(session.id, messages)
-    return session, messages
-
-
 def test_of_many_claims_of_one_range_one_wins(store: Store) -> None:
     """Known failure 14: separate read and write gave one claim to two workers."""
-    session, messages = make_talk(store)
+    session, messages = make_talk(store, 12)
     claims = [make_formation(session, messages, worker=f"w{n}") for n in range(WORKERS)]
     won = at_once(WORKERS, lambda n: store.formations.claim(claims[n]))
     assert won.count(True) == 1
@@ -46,7 +36,7 @@ def test_of_many_claims_of_one_range_one_wins(store: Store) -> None:
 
 
 def test_of_many_claims_that_overlap_one_wins(store: Store) -> None:
-    session, messages = make_talk(store)
+    session, messages = make_talk(store, 12)
     claims = [
         make_formation(session, messages[n : n + 4], seq=n + 1, worker=f"w{n}")
         for n in range(WORKERS)
@@ -57,7 +47,7 @@ def test_of_many_claims_that_overlap_one_wins(store: Store) -> None:
 
 
 def test_claims_of_different_agents_all_win(store: Store) -> None:
-    session, messages = make_talk(store)
+    session, messages = make_talk(store, 12)
     agents = [new_id() for _ in range(WORKERS)]
     claims = [make_formation(session, messages, agent_id=agent) for agent in agents]
     assert all(at_once(WORKERS, lambda n: store.formations.claim(claims[n])))
@@ -65,7 +55,7 @@ def test_claims_of_different_agents_all_win(store: Store) -> None:
 
 
 def test_an_expired_claim_is_taken_over_by_one(store: Store) -> None:
-    session, messages = make_talk(store)
+    session, messages = make_talk(store, 12)
     formation = make_formation(session, messages, worker="dead")
     assert store.formations.claim(formation)
     taken = at_once(
@@ -84,7 +74,7 @@ def test_an_expired_claim_is_taken_over_by_one(store: Store) -> None:
 
 
 def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> None:
-    session, messages = make_talk(store)
+    session, messages = make_talk(store, 12)
     formation = make_formation(session, messages)
     assert store.formations.claim(formation)
     scope = Scope.user(session.agents[0], session.users[0])
@@ -110,7 +100,7 @@ def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> Non
 
 def test_one_worker_records_while_another_takes_over(store: Store) -> None:
     """The second worker is refused; the outcome is that of the holder."""
-    session, messages = make_talk(store)
+    session, messages = make_talk(store, 12)
     formation = make_formation(session, messages, worker="slow")
     assert store.formations.claim(formation)
 

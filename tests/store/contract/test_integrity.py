@@ -11,7 +11,7 @@ from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast, make_cast
 from tests.support.builders import make_formation, make_messages, make_user, some
 from tests.support.memory import add_fact, add_reflection, consolidate, set_policy
-from tests.support.vectors import random_unit
+from tests.support.vectors import count_models, random_unit
 
 KINDS: tuple[RecordKind, ...] = (
     "fact",
@@ -136,7 +136,7 @@ def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
 def test_a_dropped_vector_is_missing(store: Store, cast: Cast) -> None:
     (fact,) = [record.id for record in store.walk.documents([RecordKind.FACT])]
     assert store.vectors.drop_vectors([fact]) == 1
-    assert store.vectors.vector_models() == {"": 1}
+    assert count_models(store) == {"": 1}
     found = some(store.memory.fact(fact, with_vector=True))
     assert found.embedding is None
     assert store.vectors.set_vectors({fact: (found.hash, random_unit(1))}, model="model") == 1

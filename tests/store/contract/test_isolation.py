@@ -117,7 +117,8 @@ def test_every_way_of_reading_facts_keeps_to_the_filter(
         hashes = [content_hash(content) for content in CONTENTS]
         found = store.memory.facts_by_hashes(scope, hashes)
         assert {f.id for f in found.values()} == {f.id for f in inside if f.home == scope}
-    assert sum(store.vectors.vector_models(scopes).values()) == len(inside)
+    models = {fact.embedding_model for fact in inside if fact.embedding_model}
+    assert set(store.vectors.vector_model_names(scopes)) == models
 
     (near,) = store.search.semantic_candidates(filter, [random_unit(0)], model="m", limit=100)
     assert {candidate.fact_id for candidate in near} == set(listed)

@@ -73,6 +73,7 @@ def test_sessions_with_equal_activity_are_all_listed(
     """Known failure 21: more than one page of sessions with the same time."""
     for module in (mongo_cold, sqlite_cold):
         monkeypatch.setattr(module, "_PAGE", 10)
+    monkeypatch.setattr("edenmem.store.sqlite.core.part.BATCH", 10)
     expected = sorted(add(store, at=ago(days=9), messages=1).id for _ in range(23))
     assert sorted(ids(store)) == expected
     assert sorted(ids(store, rules=None)) == expected

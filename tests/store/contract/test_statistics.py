@@ -86,16 +86,15 @@ def test_how_facts_are_used(store: Store) -> None:
 
 
 def test_model_costs_are_counted_by_day_and_model(store: Store) -> None:
-    def spend(at: datetime, agent: str, model: str, cost: float | None) -> None:
+    for at, agent, model, cost in (
+        (MONDAY, EVE, "small", 0.5),
+        (TUESDAY, EVE, "small", 0.25),
+        (TUESDAY, EVE, "small", None),
+        (TUESDAY, ADAM, "large", 1.0),
+    ):
         call = CallUsage(task="t", model=model, input_tokens=10, output_tokens=1, cost=cost)
-        store.usage.add_usage(
-            UsageEntry(id=new_id(), at=at, agent_id=agent, work="w", calls=(call,))
-        )
-
-    spend(MONDAY, EVE, "small", 0.5)
-    spend(TUESDAY, EVE, "small", 0.25)
-    spend(TUESDAY, EVE, "small", None)
-    spend(TUESDAY, ADAM, "large", 1.0)
+        entry = UsageEntry(id=new_id(), at=at, agent_id=agent, work="w", calls=(call,))
+        store.usage.add_usage(entry)
     monday, large, small = store.usage.usage_by_day()
     assert (monday.day, monday.model, monday.cost) == ("2026-03-02", "small", pytest.approx(0.5))
     assert (large.day, large.model, large.unpriced) == ("2026-03-03", "large", 0)

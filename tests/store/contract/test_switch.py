@@ -21,7 +21,7 @@ from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, some
 from tests.support.memory import add_fact, applied
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
-from tests.support.vectors import begin, end, enter, random_unit
+from tests.support.vectors import begin, count_models, end, enter, random_unit
 
 OLD_SIZE, NEW_SIZE = 32, 12
 SCOPE, OTHER = Scope.agent("1" * 24), Scope.agent("2" * 24)
@@ -96,19 +96,18 @@ def exhaust(store: Store) -> None:
 
 
 def test_there_is_one_switch_at_a_time(store: Store) -> None:
-    switches, at = store.switches, NOW
+    switches, replace = store.switches, msgspec.structs.replace
     assert switches.vector_switch() is None
     assert switches.move_switch(None, SWITCH)
-    again = msgspec.structs.replace(SWITCH, previous="else")
+    again = replace(SWITCH, previous="else")
     assert not switches.move_switch(None, again)
     assert switches.vector_switch() == SWITCH
-    done = SWITCH.enter("switched", at)
-    for wrong in (msgspec.structs.replace(SWITCH, model="third"), done):
-        assert not switches.move_switch(wrong, wrong.enter("abandoning", at))
+    done = replace(SWITCH, phase="switched")
+    for wrong in (replace(SWITCH, model="third"), done):
+        assert not switches.move_switch(wrong, replace(wrong, phase="abandoning"))
         assert not switches.move_switch(wrong, None)
     assert switches.move_switch(SWITCH, done)
     assert switches.vector_switch() == done
-    assert done.switched_at == NOW
     enter(store, "filling", "abandoning")
     end(store)
     assert switches.vector_switch() is None
@@ -229,7 +228,7 @@ def test_settling_leaves_only_the_new_vectors(store: Store, facts: list[Fact]) -
     for fact in (*facts, late):
         stored = some(store.memory.fact(fact.id, with_vector=True))
         assert (stored.embedding_model, stored.embedding) == ("new", new_vector(fact))
-    assert store.vectors.vector_models() == {"new": 4}
+    assert count_models(store) == {"new": 4}
     assert stale(store) == []
     assert store.switches.vectors_of([fact.id for fact in facts], model="old") == {}
 

@@ -139,11 +139,12 @@ def _is_served(
         field: {"$gte": ""} if isinstance(value, dict) and "$regex" in value else value
         for field, value in filter.items()
     }
-    # MongoDB seeks each of several agents in an index on the agent; ``explain`` of the test server
+    # MongoDB seeks each of several agents or scopes in an index; ``explain`` of the test server
     # does not.
-    agents = filter.get("agent_id")
-    if isinstance(agents, dict) and len(agents.get("$in", ())) > 0:
-        filter["agent_id"] = agents["$in"][0]
+    for field in ("agent_id", "scope_key"):
+        values = filter.get(field)
+        if isinstance(values, dict) and len(values.get("$in", ())) > 0:
+            filter[field] = values["$in"][0]
     if _explained(database, collection, filter, sort):
         return True
     known = RESIDUAL.get(collection, set())

@@ -42,7 +42,7 @@ from tests.support.forgetting import forget, make_town
 from tests.support.formations import Steps
 from tests.support.memory import add_fact, add_reflection, applied, apply_one, facts_of
 from tests.support.names import stable
-from tests.support.vectors import random_unit
+from tests.support.vectors import count_models, random_unit
 
 pytestmark = pytest.mark.slow
 
@@ -121,8 +121,8 @@ def test_odd_facts_can_be_read(mongo: MongoStore, database: Any, odd: dict[str, 
     assert fact.hash == content_hash("Anna paints.")
     if "embedding" in odd:
         assert fact.embedding is None
-        assert mongo.vectors.vector_models([fact.home]) == {"": 1}
-        assert mongo.vectors.vector_models() == {"": 1}
+        assert mongo.vectors.vector_model_names([fact.home]) == ()
+        assert count_models(mongo) == {"": 1}
 
 
 def test_a_fact_of_two_kinds_belongs_to_the_user_alone(mongo: MongoStore, database: Any) -> None:
@@ -182,7 +182,7 @@ def test_vectors_may_be_binary_and_both_forms_are_read(open_mongo: OpenMongo) ->
     )
     assert near[0].fact_id == fact.id
     assert len(near) == 2
-    assert store.vectors.vector_models() == {"m": 2}
+    assert count_models(store) == {"m": 2}
 
 
 def _all(scope: Scope) -> Any:

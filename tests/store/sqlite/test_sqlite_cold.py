@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edenmem.store.sqlite import SqliteStore
@@ -15,13 +12,10 @@ EVE, ADAM = make_agent("eve"), make_agent("adam")
 RULES = "rules-1"
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialize()
-    store.host.add_agent(EVE)
-    yield store
-    store.database.close()
+@pytest.fixture(autouse=True)
+def eve(opened: SqliteStore) -> None:
+    """A known agent."""
+    opened.host.add_agent(EVE)
 
 
 def quiet(store: SqliteStore) -> list[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +24,6 @@ MINE = FactFilter(scopes=(SCOPE,))
 
 Floats = npt.NDArray[np.float64]
 COUNT, ASKED, DIMENSIONS = 3000, 20, 128
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialize()
-    yield store
-    store.database.close()
 
 
 def positive(random: np.random.Generator) -> Floats:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,14 +26,6 @@ MINE = FactFilter(scopes=(SCOPE,))
 OLD, NEW = FakeEmbedder(model="old", dimensions=16), FakeEmbedder(model="new", dimensions=24)
 SWITCH = VectorSwitch(model="new", dimensions=24, previous="old", begun_at=NOW)
 WISH = IndexWish(dimensions=16, analyzer="lucene.english")
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialize()
-    yield store
-    store.database.close()
 
 
 def known(text: str, embedder: FakeEmbedder = OLD) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,7 +26,7 @@ from edenmem.store.sqlite.search.nearest import Block, CodeCache, ExactScores
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.exhaustive import spared
 from tests.support.memory import add_fact, add_facts, applied
-from tests.support.vectors import random_unit
+from tests.support.vectors import count_models, random_unit
 
 SCOPE = Scope.agent(new_id())
 OTHER = Scope.agent(new_id())
@@ -35,14 +34,6 @@ MINE = FactFilter(scopes=(SCOPE,))
 
 #: Scores that are no further apart are of equals, in whatever order their products were added.
 TIE = 2 * 10**-SCORE_DECIMALS
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialize()
-    yield store
-    store.database.close()
 
 
 def packed(*numbers: float) -> bytes:
@@ -92,7 +83,7 @@ def test_an_invalid_vector_is_refused(opened: SqliteStore, vector: bytes, said: 
     with pytest.raises(InputError, match=said):
         opened.search.semantic_candidates(MINE, [vector], model="m", limit=1)
     assert list(opened.memory.facts(MINE, with_vectors=True)) == [fact]
-    assert opened.vectors.vector_models() == {"": 1}
+    assert count_models(opened) == {"": 1}
 
 
 def test_vectors_of_one_name_and_two_lengths_are_of_two_models(opened: SqliteStore) -> None:
@@ -110,7 +101,7 @@ def test_vectors_of_one_name_and_two_lengths_are_of_two_models(opened: SqliteSto
     assert [fact.id for fact in opened.vectors.stale_facts("m", dimensions=16)] == [short.id]
     opened.vectors.set_vectors({short.id: (short.hash, random_unit(2, 16))}, model="m")
     assert not list(opened.vectors.stale_facts("m", dimensions=16))
-    assert opened.vectors.vector_models() == {"m": 2}
+    assert count_models(opened) == {"m": 2}
 
 
 def test_a_vector_without_a_model_is_kept_and_never_compared(opened: SqliteStore) -> None:
@@ -118,7 +109,7 @@ def test_a_vector_without_a_model_is_kept_and_never_compared(opened: SqliteStore
         fact = add_fact(opened, SCOPE, f"{dimensions}", embedding=random_unit(1, dimensions))
         stored = opened.memory.fact(fact.id, with_vector=True)
         assert stored == fact
-    assert opened.vectors.vector_models() == {"": 2}
+    assert count_models(opened) == {"": 2}
     assert opened.search.semantic_candidates(MINE, [random_unit(1)], model="m", limit=1) == [[]]
     assert opened.search.semantic_candidates(MINE, [random_unit(1)], model="", limit=1) == [[]]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edenmem.engine.erasure.survey import count_traces
 from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.changes import HoldItem
 from edenmem.models.forgetting import Traces
@@ -172,7 +173,7 @@ def test_traces_are_found_by_scope_and_by_source(
         or (d.kind is not RecordKind.CONSOLIDATION and d.record.session_id in sources)  # type: ignore[union-attr]
     ]
     assert 0 < len(found) < len(documents)
-    counts = store.erasure.count_traces(traces, [])
+    counts = count_traces(store, traces, [])
     assert counts["facts"] == len([d for d in found if d.kind is RecordKind.FACT])
     with store.connections.reading() as connection:
         connection.set_trace_callback(None)

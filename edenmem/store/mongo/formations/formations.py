@@ -21,8 +21,6 @@ from edenmem.models.formation import (
     Decision,
     Formation,
     FormationStatus,
-    Reach,
-    Reading,
     Trigger,
     calls_from,
 )
@@ -32,18 +30,10 @@ from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id, object_ids
 from edenmem.store.mongo.core.readiness import CLAIM_KEYS, Readiness
-from edenmem.store.mongo.formations.progress import (
-    advance_cursor,
-    find_backlog,
-    find_blocked,
-    find_proof,
-    find_readings,
-    pass_over,
-)
+from edenmem.store.mongo.formations.progress import MongoProgress
 from edenmem.store.mongo.host.host import reset_cold_note
 from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.mongo.search.slots import Slots
-from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.memory import Changes
 
 #: Recorded changes are one binary value in a document, which MongoDB limits to 16 MiB. That fits
@@ -55,7 +45,7 @@ _LATEST = (("created_at", -1), ("_id", -1))
 _LATEST_OF_PAIR = (("session_id", -1), ("agent_id", -1), ("seq", -1))
 
 
-class MongoFormations:
+class MongoFormations(MongoProgress):
     """Implements `edenmem.store.protocol.formations.Formations`: each step is one compare-and-set.
 
     Three unique indexes guarantee the rules of `Formations.claim`: on ``seq``, on each message, and
@@ -65,21 +55,10 @@ class MongoFormations:
     def __init__(
         self, db: Connection, readiness: Readiness, slots: Slots, changes: Changes
     ) -> None:
-        self._db = db
+        super().__init__(db)
         self._readiness = readiness
         self._slots = slots
         self._changes = changes
-
-    def backlog(
-        self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
-    ) -> Backlog:
-        return find_backlog(self._db, session_id, agent_id, limit=limit, reach=reach)
-
-    def find_blocked(self, message_ids: Sequence[str]) -> set[str]:
-        return find_blocked(self._db, message_ids)
-
-    def proof(self, session_id: str, agent_id: str) -> set[str]:
-        return find_proof(self._db, session_id, agent_id)
 
     def platform_memory_at(self, *, since: datetime) -> datetime | None:
         # IDs contain the time of creation. Only edenmem writes the field "private".
@@ -95,14 +74,6 @@ class MongoFormations:
         ]
         return max(found, default=None)
 
-    def find_readings(
-        self, *, agent_id: str | None = None, latest: int | None = None
-    ) -> Iterator[Reading]:
-        return find_readings(self._db, agent_id=agent_id, latest=latest)
-
-    def advance_cursor(self, session_id: str, *, past_replies: bool = False) -> bool:
-        return advance_cursor(self._db, session_id, past_replies=past_replies)
-
     # -- states ------------------------------------------------------------------------------
 
     def claim(self, formation: Formation) -> bool:
@@ -116,7 +87,7 @@ class MongoFormations:
         except DuplicateKeyError:
             return False
         if is_open:
-            pass_over(self._db, formation.session_id)
+            self.pass_over(formation.session_id)
         return True
 
     def move(self, before: Formation, after: Formation) -> bool:

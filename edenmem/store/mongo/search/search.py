@@ -1,5 +1,7 @@
 """Find candidates for search, and check that written facts are among them."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 import time
@@ -125,7 +127,6 @@ class MongoSearch:
         self._all_fit: BoundedCache[tuple[frozenset[Scope], str], float] = BoundedCache(_CACHE_SIZE)
 
     def search_ability(self) -> SearchAbility:
-        """See `Search.search_ability`."""
         return self._choice.current().ability()
 
     def semantic_candidates(
@@ -138,7 +139,6 @@ class MongoSearch:
         exact: bool = False,
         floor: float = 0.0,
     ) -> list[list[Candidate]]:
-        """See `Search.semantic_candidates`."""
         search = self._choice.current()
         # A scan can afford one more read, and would silently miss a moved switch.
         switch = self._slots.read_switch() if isinstance(search, Scan) else self._slots.switch()
@@ -166,7 +166,6 @@ class MongoSearch:
     def text_candidates(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
-        """See `Search.text_candidates`."""
         asked = [self._asked(filter, query) for query in queries]
         return self._choice.current().text(filter, asked, limit=limit, source=source)
 
@@ -205,7 +204,6 @@ class MongoSearch:
         limit: int,
         exact: bool = False,
     ) -> Candidates:
-        """See `Search.candidates`."""
         texts = [question.text for question in questions]
         calls: list[Callable[[], Any]] = [
             partial(
@@ -237,7 +235,6 @@ class MongoSearch:
         return msgspec.structs.replace(found_facts, notices=notices)
 
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
-        """See `Search.track_access`."""
         for part in id_parts(fact_ids):
             self._db.facts.update_many(
                 {"_id": {"$in": part}},
@@ -272,13 +269,13 @@ class MongoSearch:
         """Read the found facts, and score each by the lists that did not find it."""
         search = self._choice.current()
         unions = [dict.fromkeys(id for of in lists.values() for id in of) for lists in found]
-        compared = {
+        unlike = {
             id
             for lists, union in zip(found, unions, strict=True)
             for id in (union if "semantic" in lists else ())
             if id not in lists["semantic"]
         }
-        documents = self._read(filter, [id for union in unions for id in union], compared)
+        documents = self._read(filter, [id for union in unions for id in union], unlike)
         facts = {id: codec.fact_from(document) for id, document in documents.items()}
         vectors = {id: vector_in(document, model) for id, document in documents.items()}
         completed: list[Lists] = []
@@ -288,15 +285,18 @@ class MongoSearch:
                 # An index may lack a field of the filter.
                 of = {id: score for id, score in listed.items() if id in facts}
                 lacking = [id for id in union if id in facts and id not in of]
-                if name == "semantic":
-                    near = _semantic_scores(question.vector, lacking, vectors)
-                    scores[name] = ListScores(of, near)
-                else:
-                    query = self._asked(filter, question.text)
-                    is_source = name == "source"
+                if name != "semantic":
+                    query, is_source = self._asked(filter, question.text), name == "source"
                     scores[name] = search.complete(
                         filter, query, of, lacking, facts, source=is_source
                     )
+                elif lacking:
+                    compared = Nearest([question.vector], limit=len(lacking))
+                    compared.add((id, vectors.get(id)) for id in lacking)
+                    (near,) = compared.best()
+                    scores[name] = ListScores(of, {one.fact_id: one.score for one in near})
+                else:
+                    scores[name] = ListScores(of)
             completed.append(scores)
         return Candidates(
             lists=tuple(completed),
@@ -337,7 +337,6 @@ class MongoSearch:
     def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
-        """See `Search.require_formable`."""
         self._readiness.require_keys([FACT_KEY])
         search = self._choice.atlas()
         if model is None or search is None:
@@ -369,16 +368,6 @@ class MongoSearch:
             return True
         has_one = document.get(STAGED.model) == switch.model
         return not has_one or finds_vector_of(search, document, switch.model, STAGED)
-
-
-def _semantic_scores(
-    vector: bytes, lacking: Sequence[str], vectors: Mapping[str, bytes | None]
-) -> dict[str, float]:
-    if not lacking:
-        return {}
-    compared = Nearest([vector], limit=len(lacking))
-    compared.add((id, vectors.get(id)) for id in lacking)
-    return {one.fact_id: one.score for one in compared.best()[0]}
 
 
 def finds_vector_of(search: AtlasSearch, document: Document, model: str, slot: VectorSlot) -> bool:

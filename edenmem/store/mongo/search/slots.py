@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any, Literal
 
+import msgspec
+
 from edenmem.errors import ConfigError
 from edenmem.models.embeddings import VectorSwitch
 from edenmem.store.mongo.core import codec
@@ -157,24 +159,10 @@ def vector_in(document: Document, model: str) -> bytes | None:
 
 
 def switch_document(switch: VectorSwitch) -> Document:
-    """Return the document of a new switch."""
-    return {
-        "_id": SWITCH_ID,
-        "model": switch.model,
-        "dimensions": switch.dimensions,
-        "previous": switch.previous,
-        "phase": switch.phase,
-        "begun_at": switch.begun_at,
-        "switched_at": switch.switched_at,
-    }
+    """Return the document of a switch."""
+    return {"_id": SWITCH_ID, **msgspec.structs.asdict(switch)}
 
 
 def _switch_from(document: Document) -> VectorSwitch:
-    fields: dict[str, Any] = {
-        name: document[name] for name in ("model", "dimensions", "previous", "phase")
-    }
-    return VectorSwitch(
-        **fields,
-        begun_at=codec.require_moment(document, "begun_at"),
-        switched_at=codec.moment(document.get("switched_at")),
-    )
+    fields: dict[str, Any] = {name: document[name] for name in VectorSwitch.__struct_fields__}
+    return VectorSwitch(**{**fields, "begun_at": codec.require_moment(document, "begun_at")})

@@ -4,6 +4,8 @@ The old vectors stay in the platform's field, ``embedding``, until the new ones 
 then the new ones are in a separate field with a separate search index.
 """
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -51,17 +53,14 @@ class MongoSwitches:
     # -- the switch ------------------------------------------------------------------------
 
     def platform_model(self, model: str) -> str:
-        """See `ModelSwitches.platform_model`."""
         if self._db.settings.other_model_beside_platform or model == _PLATFORM_MODEL:
             return ""
         return _PLATFORM_MODEL if self._slots.is_beside_platform() else ""
 
     def vector_switch(self) -> VectorSwitch | None:
-        """See `ModelSwitches.vector_switch`."""
         return self._slots.read_switch()
 
     def move_switch(self, before: VectorSwitch | None, after: VectorSwitch | None) -> bool:
-        """See `ModelSwitches.move_switch`."""
         self._slots.forget_switch()
         if before is not None:
             same = switch_document(before)
@@ -77,7 +76,6 @@ class MongoSwitches:
     # -- the search index ------------------------------------------------------------------
 
     def switch_index(self) -> IndexState | None:
-        """See `ModelSwitches.switch_index`."""
         switch = self._slots.read_switch()
         if switch is None or not switch.is_staged(switch.model):
             return None
@@ -90,7 +88,6 @@ class MongoSwitches:
         return self._db.facts.search_indexes().get(STAGED.index)
 
     def drop_switch_index(self) -> bool:
-        """See `ModelSwitches.drop_switch_index`."""
         if not self._db.facts.answers_search():
             return True
         found = self._staged_index()
@@ -101,7 +98,6 @@ class MongoSwitches:
         return self._staged_index() is None
 
     def finds_vectors(self, model: str) -> bool:
-        """See `ModelSwitches.finds_vectors`."""
         search, switch = self._choice.atlas(), self._slots.read_switch()
         if search is None or switch is None:
             return True
@@ -119,7 +115,6 @@ class MongoSwitches:
     # -- the vectors -----------------------------------------------------------------------
 
     def vectors_of(self, fact_ids: Sequence[str], *, model: str) -> dict[str, bytes]:
-        """See `ModelSwitches.vectors_of`."""
         found = {
             str(document["_id"]): vector_in(document, model)
             for document in self._db.find_by_ids(self._db.facts, fact_ids, _VECTORS)
@@ -127,25 +122,24 @@ class MongoSwitches:
         return {fact_id: vector for fact_id, vector in found.items() if vector is not None}
 
     def settle_vectors(self) -> Iterator[int]:
-        """See `ModelSwitches.settle_vectors`."""
         switch = self._slots.read_switch()
-        if switch is None or switch.phase not in ("settling", "clearing"):
-            return
-        for of_model in self._all_models(but=switch.model):
-            documents = pages_by_id(self._db, {**of_model, **of_this_text(switch.model)}, _VECTORS)
-            for page in batched(documents, _PAGE):
+        if switch is not None and switch.phase in ("settling", "clearing"):
+            for page in self._pages(of_this_text(switch.model), _VECTORS, but=switch.model):
                 yield self._db.facts.bulk([_settle_vector(document) for document in page])[0]
 
     def clear_staged(self) -> Iterator[int]:
-        """See `ModelSwitches.clear_staged`."""
         switch = self._slots.read_switch()
-        if switch is None or switch.phase not in ("clearing", "abandoning"):
-            return
-        for of_model in self._all_models():
-            documents = pages_by_id(self._db, {**of_model, STAGED.model: {"$ne": None}}, {"_id": 1})
-            for page in batched(documents, _PAGE):
+        if switch is not None and switch.phase in ("clearing", "abandoning"):
+            for page in self._pages({STAGED.model: {"$ne": None}}, {"_id": 1}):
                 ids = {"$in": [document["_id"] for document in page]}
                 yield self._db.facts.update_many({"_id": ids}, {"$unset": STAGED_FIELDS})
+
+    def _pages(
+        self, staged: Filter, fields: Filter, *, but: str | None = None
+    ) -> Iterator[list[Document]]:
+        for of_model in self._all_models(but=but):
+            documents = pages_by_id(self._db.facts, {**of_model, **staged}, fields)
+            yield from batched(documents, _PAGE)
 
     def _all_models(self, *, but: str | None = None) -> Iterator[Filter]:
         """Yield filters for the facts of each agent and model, along an index."""

@@ -3,6 +3,8 @@
 Facts of each agent and model are read along `edenmem_fact_model`, by ID.
 """
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections import Counter
@@ -18,7 +20,7 @@ from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core.collection import BATCH, Document
+from edenmem.store.mongo.core.collection import BATCH, Collection, Document
 from edenmem.store.mongo.core.collections import STAGED
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
@@ -64,7 +66,6 @@ class MongoVectors:
     def set_vectors(
         self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
     ) -> int:
-        """See `Vectors.set_vectors`."""
         written = 0
         for batch in batched(vectors.items(), _VECTORS):
             switch = self._slots.read_switch()
@@ -80,34 +81,23 @@ class MongoVectors:
             written += self._db.facts.bulk(operations)[0]
         return written
 
-    def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
-        """See `Vectors.vector_models`."""
-        owners = [{}] if scopes is None else group_filters(scopes, fact_fields)
-        counts = Counter[str]()
-        for owner in owners:
-            for (_, model), facts in _count_models(self._db, owner).items():
-                counts[model] += facts
-        return dict(counts)
-
     def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
-        """See `Vectors.vector_model_names`."""
         found: set[str] = set()
         for owner in group_filters(scopes, fact_fields):
             names = self._db.facts.distinct("embedding_model", owner)
             for name in {name for name in names if isinstance(name, str) and name} - found:
                 of_model = {**owner, "embedding_model": name}
-                plain = any(
+                # The first number of a valid vector can be 0; all are 0 after a failed embedding.
+                if any(
                     self._db.facts.find_one({**of_model, **vector}, {"_id": 1})
                     for vector in _PLAIN_VECTORS
-                )
-                # The first number of a valid vector can be 0; all are 0 after a failed embedding.
-                bare = sum(1 for _ in _without_vector(self._db, of_model))
-                if plain or self._db.facts.count(of_model) > bare:
+                ) or self._db.facts.count(of_model) > sum(
+                    1 for _ in _without_vector(self._db, of_model)
+                ):
                     found.add(name)
         return tuple(sorted(found))
 
     def first_vector_model(self) -> str:
-        """See `Vectors.first_vector_model`."""
         has_model: Filter = {"embedding_model": {"$gt": ""}}
         # The index on models tells quickly that there are none; by ID, all facts would be read.
         if self._db.facts.find_one(has_model, {"_id": 1}) is None:
@@ -118,7 +108,6 @@ class MongoVectors:
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:
-        """See `Vectors.vector_counts`."""
         owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
         is_staged = slot_of(self._slots.read_switch(), model) is STAGED
         found = _count_models(self._db, owner, _parts(model, is_staged=is_staged))
@@ -152,21 +141,19 @@ class MongoVectors:
     def stale_facts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> Iterator[Fact]:
-        """See `Vectors.stale_facts`."""
         is_staged = slot_of(self._slots.read_switch(), model) is STAGED
         for agent in agents_with_facts(self._db, agent_id):
             for name in models_of(self._db, {"agent_id": agent}):
                 of_model = {"embedding_model": name, "agent_id": agent}
                 if name != model or is_staged:
                     for part in _parts(model, is_staged=is_staged):
-                        found = pages_by_id(self._db, {**of_model, **part}, codec.NO_VECTOR)
+                        found = pages_by_id(self._db.facts, {**of_model, **part}, codec.NO_VECTOR)
                         yield from codec.read_owned(codec.fact_from, found)
                     continue
                 unfit = (document for document, _ in _unfit(self._db, of_model, dimensions))
                 yield from codec.read_owned(codec.fact_from, unfit)
 
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `Vectors.vector_faults`."""
         for agent in agents_with_facts(self._db, agent_id):
             for model in models_of(self._db, {"agent_id": agent}):
                 if model is None:
@@ -177,7 +164,6 @@ class MongoVectors:
                         yield _finding_of(document, model)
 
     def drop_vectors(self, fact_ids: Sequence[str]) -> int:
-        """See `Vectors.drop_vectors`."""
         fields = {"embedding": "", "embedding_model": ""}
         return sum(
             self._db.facts.update_many({"_id": {"$in": part}}, {"$unset": fields})
@@ -240,23 +226,23 @@ def _unfit(
 ) -> Iterator[tuple[Document, bool]]:
     """Yield documents that name the model without a valid vector, and if they have a vector."""
     for way in _not_of_length(dimensions):
-        for document in pages_by_id(db, {**of_model, **way}):
+        for document in pages_by_id(db.facts, {**of_model, **way}):
             vector = codec.decode_vector(document.get("embedding"))
             if vector is None or (dimensions and len(vector) != 4 * dimensions):
                 yield document, vector is not None
 
 
 def pages_by_id(
-    db: Connection, filter: Filter, projection: Filter | None = None
+    collection: Collection, filter: Filter, projection: Filter | None = None
 ) -> Iterator[Document]:
     """Yield documents by ID, page by page: a cursor could expire while the caller works."""
-    page = list(db.facts.find(filter, projection, sort=_BY_ID, limit=BATCH))
+    page = list(collection.find(filter, projection, sort=_BY_ID, limit=BATCH))
     while page:
         yield from page
         if len(page) < BATCH:
             return
         later = {**filter, **after("_id", page[-1]["_id"])}
-        page = list(db.facts.find(later, projection, sort=_BY_ID, limit=BATCH))
+        page = list(collection.find(later, projection, sort=_BY_ID, limit=BATCH))
 
 
 def _parts(model: str, *, is_staged: bool) -> list[Filter]:

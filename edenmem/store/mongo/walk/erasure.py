@@ -10,7 +10,7 @@ step finds what is left when it is repeated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -43,15 +43,22 @@ from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.host.host import find_messages_by
 from edenmem.store.mongo.memory.audit_log import count_replies, erase_items, erase_told
 from edenmem.store.mongo.memory.history import audit_document
-from edenmem.store.mongo.walk.sources import SOURCES, narrow
-from edenmem.store.mongo.walk.walk import walk_documents
+from edenmem.store.mongo.search.vectors import pages_by_id
+from edenmem.store.mongo.walk.sources import narrow
+from edenmem.store.protocol.erasure import KINDS
 from edenmem.store.protocol.store import batched
 
 _AT_ONCE = 500
 
-#: Kinds of removed data.
-_VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
 _DERIVED, _REPLIES = "derived reflections", "notes of replies"
+_VERSIONS, _ENTRIES = KINDS[RecordKind.HISTORY], KINDS[RecordKind.AUDIT]
+
+#: What is removed item by item, and its collection.
+_ITEMS = {
+    RecordKind.FACT: names.FACTS,
+    RecordKind.REFLECTION: names.REFLECTIONS,
+    RecordKind.HELD: names.HELD,
+}
 
 #: Audit entries with content to empty.
 _FULL: Filter = {
@@ -97,54 +104,27 @@ class MongoErasure:
     # -- counts ------------------------------------------------------------------------------
 
     def count_conversations(self, traces: Traces) -> dict[str, int]:
-        own = [{"session": object_id(session_id)} for session_id in traces.own]
-        shared = [
-            len(find_messages_by(self._db, session_id, traces.accounts, traces.messages))
-            for session_id in traces.shared
-        ]
-        counts = {
-            "sessions": len(traces.own),
-            "messages": sum(self._db.messages.count(filter) for filter in own),
-            "messages" if traces.facts else "messages in shared sessions": sum(shared),
-            "accounts": sum(
-                self._db.users.count({"_id": {"$in": part}}) for part in id_parts(traces.accounts)
-            ),
-        }
-        return {kind: number for kind, number in counts.items() if number}
+        counts = Counter(
+            sessions=len(traces.own),
+            messages=sum(self._db.messages.count({"session": id}) for id in object_ids(traces.own)),
+        )
+        shared = "messages" if traces.facts else "messages in shared sessions"
+        for session_id in traces.shared:
+            found = find_messages_by(self._db, session_id, traces.accounts, traces.messages)
+            counts[shared] += len(found)
+        for part in id_parts(traces.accounts):
+            counts["accounts"] += self._db.users.count({"_id": {"$in": part}})
+        return dict(+counts)
 
     def count_traces(self, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
-        selection = Selection(traces=traces)
-
-        def count(kind: RecordKind, condition: Filter | None = None) -> int:
-            collection = SOURCES[kind].collection(self._db)
-            filters = narrow(kind, selection)
-            return sum(collection.count({**filter, **(condition or {})}) for filter in filters)
-
-        def different(kind: RecordKind) -> int:
-            collection = SOURCES[kind].collection(self._db)
-            found = (collection.find(filter, {"_id": 1}) for filter in narrow(kind, selection))
-            return len({repr(document["_id"]) for documents in found for document in documents})
-
-        texts = walk_documents(self._db, (RecordKind.CONSOLIDATION,), selection)
-        contexts = _context_filters(traces.agents)
-        counts = {
-            "facts": different(RecordKind.FACT),
-            "reflections": different(RecordKind.REFLECTION),
-            "held items": different(RecordKind.HELD),
-            "texts": sum(bool(getattr(found.record, "version", 0)) for found in texts),
-            "policies": count(RecordKind.POLICY, {"version": {"$gt": 0}}),
-            _VERSIONS: count(RecordKind.HISTORY),
-            _ENTRIES: count(RecordKind.AUDIT, _FULL),
-            _DERIVED: 0,
-            "cached contexts": sum(self._db.sessions.count(filter) for filter in contexts),
-            _REPLIES: count_replies(self._db, traces),
-        }
+        counts: Counter[str] = Counter()
         for part in id_parts(derived):
-            about = {"target_type": "reflection", "target_id": {"$in": part}}
             counts[_DERIVED] += self._db.reflections.count({"_id": {"$in": part}})
-            counts[_VERSIONS] += self._db.history.count(about)
             counts[_ENTRIES] += self._db.audit.count({"target_id": {"$in": part}, **_FULL})
-        return {kind: number for kind, number in counts.items() if number}
+        contexts = _context_filters(traces.agents)
+        counts["cached contexts"] = sum(map(self._db.sessions.count, contexts))
+        counts[_REPLIES] = count_replies(self._db, traces)
+        return dict(+counts)
 
     # -- forgettings -------------------------------------------------------------------------
 
@@ -193,18 +173,20 @@ class MongoErasure:
         """Yield memory without a formation that has forgotten messages as its sources."""
         if self._db.forgotten_messages.find_one(EVERYTHING) is None:
             return
-        for page in _walk_new(self._db.facts, since):
-            yield from self._keep_marked(list(codec.read_owned(codec.fact_from, page)))
-        for page in _walk_new(self._db.reflections, since):
-            yield from self._keep_marked(list(codec.read_owned(codec.reflection_from, page)))
-
-    def _keep_marked(self, found: Sequence[Fact | Reflection]) -> Iterator[Fact | Reflection]:
-        sources = (id for memory in found for id in memory.source_message_ids)
-        marks = self._db.find_by_ids(self._db.forgotten_messages, sources, {"_id": 1})
-        marked = {str(mark["_id"]) for mark in marks}
-        for memory in found:
-            if not marked.isdisjoint(memory.source_message_ids):
-                yield memory
+        new: Filter = {"_id": {"$gte": ObjectId.from_datetime(since)}, "formation_id": None}
+        kinds: tuple[tuple[Collection, Callable[[Document], Any]], ...] = (
+            (self._db.facts, codec.fact_from),
+            (self._db.reflections, codec.reflection_from),
+        )
+        for collection, decode in kinds:
+            documents = pages_by_id(collection, new, codec.NO_VECTOR)
+            for found in batched(codec.read_owned(decode, documents), BATCH):
+                sources = (id for memory in found for id in memory.source_message_ids)
+                marks = self._db.find_by_ids(self._db.forgotten_messages, sources, {"_id": 1})
+                marked = {str(mark["_id"]) for mark in marks}
+                for memory in found:
+                    if not marked.isdisjoint(memory.source_message_ids):
+                        yield memory
 
     def find_old_contexts(self, *, since: datetime, before: datetime) -> dict[str, datetime]:
         cached_at = "memory_context.memory_context_timestamp"
@@ -227,23 +209,16 @@ class MongoErasure:
         removed: Counter[str] = Counter()
         mark = content_mark(run)
         for reflection_id in derived:
-            found = self._db.reflections.find({"_id": object_id(reflection_id)})
-            self._erase_reflections(_DERIVED, list(found), mark, removed)
+            found = list(self._db.reflections.find({"_id": object_id(reflection_id)}))
+            removed[_DERIVED] += self._erase_page(RecordKind.REFLECTION, found, mark, removed)
         wanted = Selection(traces=traces)
-        for part in id_parts(traces.facts):  # before the facts, which a later run needs to find
+        # The past before the facts, which a later run needs to find; also of those that are gone.
+        for part in id_parts((*traces.facts, *traces.held)):
             self._erase_past(part, mark, removed)
-        for filter in narrow(RecordKind.FACT, wanted):
-            for page in self._pages(self._db.facts, filter):
-                self._erase_facts(page, mark, removed)
-        for filter in narrow(RecordKind.REFLECTION, wanted):
-            for page in self._pages(self._db.reflections, filter):
-                self._erase_reflections("reflections", page, mark, removed)
-        for part in id_parts(traces.held):  # also those that are gone already
-            self._erase_past(part, mark, removed)
-        for filter in narrow(RecordKind.HELD, wanted):
-            for page in self._pages(self._db.held, filter):
-                self._erase_past_of(page, mark, removed)
-                removed["held items"] += self._delete(names.HELD, page, ())
+        for kind, name in _ITEMS.items():
+            for filter in narrow(kind, wanted):
+                for page in self._pages(self._db.collection(name), filter):
+                    removed[KINDS[kind]] += self._erase_page(kind, page, mark, removed)
         for filter in narrow(RecordKind.CONSOLIDATION, wanted):
             for page in self._pages(self._db.consolidated, filter):
                 found_in = (codec.find_text_scope(document) for document in page)
@@ -261,7 +236,7 @@ class MongoErasure:
             self._unrelate(collection, traces, users_mark(run))
         removed[_REPLIES] += erase_told(self._db, traces)
         removed["cached contexts"] += self._drop_contexts(traces)
-        return {kind: number for kind, number in removed.items() if number}
+        return dict(+removed)
 
     def _unrelate(self, collection: Collection, traces: Traces, mark: str) -> None:
         """Remove the accounts from ``related_users`` of the remaining memory."""
@@ -297,25 +272,28 @@ class MongoErasure:
         while page := list(collection.find(filter, codec.NO_VECTOR, limit=_AT_ONCE)):
             yield page
 
-    def _erase_facts(self, documents: Sequence[Document], mark: str, removed: Counter[str]) -> None:
-        self._erase_past_of(documents, mark, removed)
-        touched = [fact.home for fact in codec.read_owned(codec.fact_from, documents)]
-        removed["facts"] += self._delete(names.FACTS, documents, touched)
-
-    def _erase_reflections(
-        self, kind: str, documents: Sequence[Document], mark: str, removed: Counter[str]
-    ) -> None:
-        by_scope: dict[Scope, list[Any]] = {}
-        for found in codec.read_owned(codec.reflection_from, documents):
-            both = (object_id(found.id), found.id)  # the buffer may hold text
-            by_scope.setdefault(found.home, []).extend(both)
-        for scope, ids in by_scope.items():
-            self._db.consolidated.update_one(
-                build_consolidated_key(scope),
-                {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
-            )
-        self._erase_past_of(documents, mark, removed)
-        removed[kind] += self._delete(names.REFLECTIONS, documents, by_scope)
+    def _erase_page(
+        self,
+        kind: RecordKind,
+        documents: Sequence[Document],
+        mark: str,
+        removed: Counter[str],
+    ) -> int:
+        """Erase facts, reflections or held items with their past; return how many."""
+        homes: dict[Scope, list[Any]] = {}
+        if kind is RecordKind.FACT:
+            homes = {fact.home: [] for fact in codec.read_owned(codec.fact_from, documents)}
+        elif kind is RecordKind.REFLECTION:
+            for found in codec.read_owned(codec.reflection_from, documents):
+                both = (object_id(found.id), found.id)  # the buffer may hold text
+                homes.setdefault(found.home, []).extend(both)
+            for scope, ids in homes.items():
+                self._db.consolidated.update_one(
+                    build_consolidated_key(scope),
+                    {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
+                )
+        self._erase_past([document["_id"] for document in documents], mark, removed)
+        return self._delete(_ITEMS[kind], documents, homes)
 
     def _delete(
         self, collection: str, documents: Sequence[Document], touched: Iterable[Scope]
@@ -324,18 +302,13 @@ class MongoErasure:
 
         Cached contexts depend on the revisions: no context with the old content stays valid.
         """
-        ids, homes = [document["_id"] for document in documents], list(touched)
+        ids = [document["_id"] for document in documents]
 
         def delete(transaction: Transaction) -> int:
-            transaction.touch(homes)
+            transaction.touch(touched)
             return transaction.write(collection, [DeleteMany({"_id": {"$in": ids}})])
 
         return self._transactions.run(delete)
-
-    def _erase_past_of(
-        self, documents: Sequence[Document], mark: str, removed: Counter[str]
-    ) -> None:
-        self._erase_past([document["_id"] for document in documents], mark, removed)
 
     def _erase_past(self, ids: Sequence[Any], mark: str, removed: Counter[str]) -> None:
         """Remove the history of targets and notes of them, and empty their audit entries."""
@@ -426,19 +399,6 @@ def _forgetting(document: Document) -> Forgetting:
         blocks=tuple(sorted(codec.text_ids(document.get("blocks")))),
         counts={str(kind): codec.number(number) for kind, number in counts.items()},
     )
-
-
-def _walk_new(collection: Collection, since: datetime) -> Iterator[list[Document]]:
-    """Yield pages of documents whose ID was made since a moment, without a formation."""
-    ids: Filter = {"$gte": ObjectId.from_datetime(since)}
-    while True:
-        new: Filter = {"_id": ids, "formation_id": None}
-        page = list(collection.find(new, codec.NO_VECTOR, sort=(("_id", 1),), limit=BATCH))
-        if page:
-            yield page
-        if len(page) < BATCH:
-            return
-        ids = {"$gt": page[-1]["_id"]}
 
 
 def _context_filters(agents: Sequence[str]) -> list[Filter]:

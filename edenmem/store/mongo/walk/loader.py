@@ -236,14 +236,17 @@ class RecordLoader:
             ("fact", self._db.facts),
             ("consolidation", self._db.consolidated),
         ):
-            of_type = [record for record in records if record.target_type == target_type]
-            load = _Load(past, self._targets(collection, target_type, of_type))
-            for place, record in enumerate(records):
-                if record.target_type == target_type:
-                    answers[place] = load.judge(record)
+            places = [n for n, record in enumerate(records) if record.target_type == target_type]
+            ids = [records[place].target_id for place in places]
+            targets = self._targets(collection, target_type, ids)
+            inserts: list[Document] = []
+            marks: list[UpdateOne] = []
+            for place in places:
+                target = targets.get(records[place].target_id)
+                answers[place] = _judge(records[place], past, target, inserts, marks)
             if not dry_run:
-                self._db.history.insert_new(load.inserts)
-                collection.bulk(load.marks)
+                self._db.history.insert_new(inserts)
+                collection.bulk(marks)
         return [answers.get(place, _OF_ANOTHER) for place in range(len(records))]
 
     def _past(self, records: Sequence[StoredVersion]) -> dict[str, StoredVersion]:
@@ -260,19 +263,18 @@ class RecordLoader:
         return {stored_version(version).id: version for version in found}
 
     def _targets(
-        self, collection: Collection, target_type: str, records: Sequence[StoredVersion]
+        self, collection: Collection, target_type: str, ids: Sequence[str]
     ) -> dict[str, _Target]:
         read = fact_version if target_type == "fact" else text_version
-        ids = (record.target_id for record in records)
-        targets = {}
-        for document in self._db.find_by_ids(collection, ids, codec.NO_VECTOR):
-            if target_type == "fact" or codec.read_version(document):
-                targets[str(document["_id"])] = _Target(
-                    codec.version_filter(document),
-                    read(document),
-                    document.get("last_change_id") is not None,
-                )
-        return targets
+        return {
+            str(document["_id"]): _Target(
+                codec.version_filter(document),
+                read(document),
+                document.get("last_change_id") is not None,
+            )
+            for document in self._db.find_by_ids(collection, ids, codec.NO_VECTOR)
+            if target_type == "fact" or codec.read_version(document)
+        }
 
 
 # -- documents -----------------------------------------------------------------------------------
@@ -338,14 +340,13 @@ def _text_document(text: Consolidation) -> Document:
             "absorbed_ids": object_ids(text.absorbed_ids),
             "updated_at": text.updated_at,
         }
+        if text.updated_at is not None:  # edenmem's; the actor comes with history
+            made = {"version": text.version, "at": text.updated_at}
+            document["last_version"] = {**made, "action": "consolidate", "actor": ""}
     if text.unpropagated_versions:
         document["unpropagated_versions"] = list(text.unpropagated_versions)
     if text.fixed:
         document["fixed"] = codec.fixed_field(text)
-    if text.version and text.updated_at is not None:  # edenmem's; the actor comes with history
-        at = text.updated_at
-        made = {"version": text.version, "at": at, "action": "consolidate", "actor": ""}
-        document["last_version"] = made
     return document
 
 
@@ -370,56 +371,44 @@ class _Target(msgspec.Struct):
     is_marked: bool
 
 
-class _Load:
-    """Collects the writes for a batch of versions."""
-
-    def __init__(self, past: dict[str, StoredVersion], targets: dict[str, _Target]) -> None:
-        self._past = past
-        self._targets = targets
-        self.inserts: list[Document] = []
-        self.marks: list[UpdateOne] = []
-
-    def judge(self, record: StoredVersion) -> LoadResult:
-        """Return the result for one version, and collect its writes."""
-        version = stored_version(record)
-        known = self._past.get(version.id)
-        if known is not None:
-            return compare_records(RecordKind.HISTORY, stored_version(known), record)
-        target = self._targets.get(record.target_id)
-        if target is None or _is_past(version, target.current):
-            self.inserts.append(history_document(version, version.life))
-            return ADDED
-        if not _could_be(version, target.current):
-            return _OF_ANOTHER
-        if version.life > target.current.life:  # the fact was removed and restored since
-            self.inserts.append(history_document(target.current, target.current.life))
-        elif _origin(version) == _origin(target.current):
-            return SAME
-        elif target.is_marked:
-            return compare_records(RecordKind.HISTORY, stored_version(target.current), record)
-        self.marks.append(UpdateOne(target.key, {"$set": _mark(version)}))
-        target.current, target.is_marked = version, True
+def _judge(
+    record: StoredVersion,
+    past: dict[str, StoredVersion],
+    target: _Target | None,
+    inserts: list[Document],
+    marks: list[UpdateOne],
+) -> LoadResult:
+    """Return the result for one version, and add its writes."""
+    version = stored_version(record)
+    known = past.get(version.id)
+    if known is not None:
+        return compare_records(RecordKind.HISTORY, stored_version(known), record)
+    is_tombstone = version.place[2]
+    if target is None or (
+        version.version <= target.current.version  # it ended an earlier life
+        if is_tombstone
+        else version.place < target.current.place
+    ):
+        inserts.append(history_document(version, version.life))
         return ADDED
-
-
-def _is_past(version: StoredVersion, current: StoredVersion) -> bool:
-    """Return whether a version precedes the current one, or ended an earlier life."""
-    if version.place[2]:
-        return version.version <= current.version
-    return version.place < current.place
-
-
-def _could_be(version: StoredVersion, current: StoredVersion) -> bool:
-    """Return whether a version may be the current one."""
-    same = version.version == current.version
-    return same and not version.place[2] and version.content == current.content
+    current = target.current
+    could_be = version.version == current.version and version.content == current.content
+    if is_tombstone or not could_be:
+        return _OF_ANOTHER
+    if version.life > current.life:  # the fact was removed and restored since
+        inserts.append(history_document(current, current.life))
+    elif _origin(version) == _origin(current):
+        return SAME
+    elif target.is_marked:
+        return compare_records(RecordKind.HISTORY, stored_version(current), record)
+    made = {name: getattr(version, name) for name in ("version", "at", "action", "actor")}
+    mark: Document = {"last_version": made, "last_change_id": optional_id(version.change_id)}
+    if version.life:
+        mark["life"] = version.life
+    marks.append(UpdateOne(target.key, {"$set": mark}))
+    target.current, target.is_marked = version, True
+    return ADDED
 
 
 def _origin(version: StoredVersion) -> tuple[object, ...]:
     return version.life, version.action, version.actor, version.change_id, version.at
-
-
-def _mark(version: StoredVersion) -> Document:
-    made = {name: getattr(version, name) for name in ("version", "at", "action", "actor")}
-    fields: Document = {"last_version": made, "last_change_id": optional_id(version.change_id)}
-    return {**fields, "life": version.life} if version.life else fields

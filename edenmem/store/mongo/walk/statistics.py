@@ -84,8 +84,7 @@ class MongoStatistics:
         return dict(sorted((str(row["_id"] or ""), int(row["count"])) for row in found))
 
     def miscounts(self) -> Iterator[Finding]:
-        """See `Statistics.miscounts`; there are no stored counters."""
-        return iter(())
+        return iter(())  # there are no stored counters
 
     def recount(self) -> int:
         return 0

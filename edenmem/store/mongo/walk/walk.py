@@ -11,11 +11,12 @@ pages.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from heapq import merge
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -107,9 +108,21 @@ class MongoWalk:
         snapshot: bool = False,
         unwritten: bool = False,
     ) -> Iterator[backup.Document]:
-        return walk_documents(
-            self._db, kinds, selection, with_vectors=with_vectors, unwritten=unwritten
-        )
+        db = self._db
+        for kind in RecordKind:
+            if kind not in kinds:
+                continue
+            match kind:
+                case RecordKind.HISTORY:
+                    found = _walk_history(db, selection, as_versions=unwritten)
+                case RecordKind.MESSAGE:
+                    found = _walk_messages(db, selection)
+                case RecordKind.POLICY:
+                    found = iter(sorted(_walk(db, kind, selection), key=_policy_order))
+                case _:
+                    is_short = kind is RecordKind.FACT and not with_vectors
+                    found = _walk(db, kind, selection, codec.NO_VECTOR if is_short else None)
+            yield from (each for each in found if _is_since(each.record, selection.since))
 
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
         match kind:
@@ -156,7 +169,8 @@ class MongoWalk:
         def move(transaction: Transaction) -> bool:
             key = {"_id": object_id(entry.target_id)}
             found = transaction.find(collection, key)
-            if not found or _is_readable(entry.target_type, found[0]):
+            kind = RecordKind(entry.target_type)
+            if not found or not (read := _decode(kind, Read(found[0], None))) or not read.fault:
                 return False
             kept = msgspec.structs.replace(
                 entry,
@@ -188,26 +202,13 @@ class MongoWalk:
         return self._loader.load(kind, records, dry_run=dry_run)
 
 
-def _is_readable(kind: str, document: dict[str, Any]) -> bool:
-    try:
-        SOURCES[RecordKind(kind)].decode(document)
-    except codec.UNREADABLE:
-        return False
-    return True
-
-
 def _guess_scope(document: dict[str, Any]) -> Scope | None:
     """Return the scope of a user or session that the document names, whose erasure removes it."""
     agent_id = codec.text_id(document.get("agent_id"))
-    owners: tuple[tuple[str, Callable[[str, Any], Scope]], ...] = (
-        ("user_id", Scope.user),
-        ("session_id", Scope.session),
-    )
-    for field, scope in owners:
-        owner = codec.text_id(document.get(field))
-        if agent_id and owner:
-            return scope(agent_id, owner)
-    return None
+    user_id, session_id = (codec.text_id(document.get(f"{who}_id")) for who in ("user", "session"))
+    if agent_id and user_id:
+        return Scope.user(agent_id, user_id)
+    return Scope.session(agent_id, session_id) if agent_id and session_id else None
 
 
 _BY_TARGET = (("target_type", 1), ("target_id", 1), ("version", 1))
@@ -239,34 +240,6 @@ _LISTS = (
     "absorbed_ids",
     "message_ids",
 )
-
-
-def walk_documents(
-    db: Connection,
-    kinds: Sequence[RecordKind],
-    selection: Selection,
-    *,
-    with_vectors: bool = False,
-    unwritten: bool = False,
-) -> Iterator[backup.Document]:
-    """Yield the documents of these kinds; see `Walk.documents`."""
-    for kind in RecordKind:
-        if kind not in kinds:
-            continue
-        match kind:
-            case RecordKind.HISTORY:
-                found = _walk_history(db, selection, as_versions=unwritten)
-            case RecordKind.MESSAGE:
-                found = _walk_messages(db, selection)
-            case RecordKind.POLICY:
-                found = iter(sorted(_walk(db, kind, selection), key=_policy_order))
-            case RecordKind.FACT if not with_vectors:
-                found = _walk(db, kind, selection, codec.NO_VECTOR)
-            case _:
-                found = _walk(db, kind, selection)
-        for each in found:
-            if _is_since(each.record, selection.since):
-                yield each
 
 
 def _walk(
@@ -336,7 +309,9 @@ def _walk_messages(db: Connection, selection: Selection) -> Iterator[backup.Docu
     """Yield messages session by session; one in several sessions is repeated."""
     for session, _ in _read(db, RecordKind.SESSION, selection, _ONLY_ID):
         ids = _find_ids(db.messages, [{"session": session["_id"]}])
-        forgotten = _find_forgotten(db, ids)
+        marks = [{"_id": {"$in": part}} for part in batched(ids, IN_LIMIT)]
+        marked_messages = db.find_all(db.forgotten_messages, marks, _ONLY_ID)
+        forgotten = {str(each["_id"]) for each in marked_messages}
         for read in _read_in_order(db.messages, ids):
             here = Read({**read.document, "session": [session["_id"]]}, read.error)
             found = _decode(RecordKind.MESSAGE, here)
@@ -345,12 +320,6 @@ def _walk_messages(db: Connection, selection: Selection) -> Iterator[backup.Docu
                 found = msgspec.structs.replace(found, record=marked)
             if found is not None:
                 yield found
-
-
-def _find_forgotten(db: Connection, ids: Sequence[Any]) -> set[str]:
-    """Return the IDs of these messages that are marked as forgotten."""
-    filters = [{"_id": {"$in": part}} for part in batched(ids, IN_LIMIT)]
-    return {str(each["_id"]) for each in db.find_all(db.forgotten_messages, filters, _ONLY_ID)}
 
 
 def _policy_order(found: backup.Document) -> tuple[str, str, str]:
@@ -383,8 +352,9 @@ def _walk_history(
     for kind in (RecordKind.CONSOLIDATION, RecordKind.FACT):
         rows = _read_rows(db, kind, _filters(RecordKind.HISTORY, selection))
         if as_versions:
-            both = merge(rows, _read_current(db, kind, selection), key=_target)
-            rows = (row for _, each in groupby(both, key=_target) for row in _as_versions(each))
+            target = attrgetter("target")
+            both = merge(rows, _read_current(db, kind, selection), key=target)
+            rows = (row for _, each in groupby(both, key=target) for row in _as_versions(each))
         for page in batched(rows, BATCH):
             yield from _read_entries(db, page)
 
@@ -432,23 +402,11 @@ def _read_current(db: Connection, kind: RecordKind, selection: Selection) -> Ite
                 yield _Row(target, version.place, version=stored_version(version))
 
 
-def _target(row: _Row) -> tuple[bool, str]:
-    return row.target
-
-
-def _as_versions(rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Yield the versions of one target, in order; history takes precedence over the document."""
-    current: _Row | None = None
-    by_place: dict[Place, _Row] = {}
-    for row in rows:
-        if row.version is None:
-            by_place[row.place] = row
-        else:
-            current = row
-    if current is not None:
-        by_place.setdefault(current.place, current)
-    for place in sorted(by_place):
-        yield by_place[place]
+def _as_versions(rows: Iterable[_Row]) -> list[_Row]:
+    """Return the versions of one target, in order; history takes precedence over the document."""
+    current_first = sorted(rows, key=lambda row: row.version is None)
+    by_place = {row.place: row for row in current_first}
+    return [by_place[place] for place in sorted(by_place)]
 
 
 def _read_entries(db: Connection, rows: Sequence[_Row]) -> Iterator[backup.Document]:
@@ -487,13 +445,17 @@ def _decode(kind: RecordKind, read: Read) -> backup.Document | None:
             wanted = source.key(record) if source.key else {}
     except codec.UNREADABLE as raised:
         record, error = None, raised
-    key = str(document.get("_id"))
+    fault = ""
+    if error is not None:  # the message of some types is enough
+        is_plain = type(error) in (ScopeError, ValueError)
+        fault = str(error) if is_plain else f"{type(error).__name__}: {error}"
+    is_policy = kind is RecordKind.POLICY and record is not None
     return backup.Document(
         kind=kind,
-        id=record.id if kind is RecordKind.POLICY and record is not None else key,
+        id=record.id if is_policy else str(document.get("_id")),
         agent_id=str(document.get("agent_id") or ""),
         record=record,
-        fault=_fault(error),
+        fault=fault,
         oddities=() if error else tuple(_oddities(document, wanted)),
         raw="\n".join(_texts_in(document)) if error else "",
     )
@@ -510,14 +472,6 @@ def _texts_in(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _fault(error: Exception | None) -> str:
-    if error is None:
-        return ""
-    # The message of these two types is enough.
-    plain = type(error) in (ScopeError, ValueError)
-    return str(error) if plain else f"{type(error).__name__}: {error}"
-
-
 def _oddities(document: Document, wanted: Filter) -> Iterator[str]:
     """Yield the fields whose stored form the queries do not match."""
     if not isinstance(document.get("_id"), ObjectId):
@@ -529,21 +483,18 @@ def _oddities(document: Document, wanted: Filter) -> Iterator[str]:
         if found != value or type(found) is not type(value):
             yield f"{field} is {_format_value(found)}, expected {_format_value(value)}"
     for field in _TIMES:
-        found = document.get(field)
-        if found is not None and codec.moment(found) is None:
+        if (found := document.get(field)) is not None and codec.moment(found) is None:
             yield f"{field} is not a time: {_format_value(found)}"
-    for field in _LISTS:
-        found = document.get(field)
-        if not isinstance(found, list | dict | None):  # old documents have a dict for a list
+    for field in _LISTS:  # old documents have a dict for a list
+        if not isinstance(found := document.get(field), list | dict | None):
             yield f"{field} is not a list: {_format_value(found)}"
 
 
 def _format_value(value: Any) -> str:
     if value is None:
         return "missing"
-    return (
-        f"{value!r}" if isinstance(value, str | int | float) else f"{type(value).__name__} {value}"
-    )
+    is_plain = isinstance(value, str | int | float)
+    return f"{value!r}" if is_plain else f"{type(value).__name__} {value}"
 
 
 def _is_since(record: Record | None, since: datetime | None) -> bool:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -90,4 +90,13 @@ def touch(
         " facts = facts + ?, reflections = reflections + ?, pending = pending + ?"
         " WHERE scope_id = ?",
         (revision, at, at, facts, reflections, pending, number),
+    )
+
+
+def touch_all(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
+    """Raise the revisions of scopes, which the caches of other processes depend on."""
+    connection.execute(
+        "UPDATE scopes SET revision = revision + 1"
+        " WHERE scope_id IN (SELECT value FROM json_each(?))",
+        (msgspec.json.encode(list(numbers)).decode(),),
     )

@@ -16,7 +16,7 @@ from heapq import merge
 
 from edenmem.store.protocol.formations import QuietSession
 from edenmem.store.protocol.store import batched
-from edenmem.store.sqlite.core.codec import to_ms
+from edenmem.store.sqlite.core.codec import EVER, to_ms
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.host.rows import session_of
 
@@ -43,37 +43,22 @@ class ColdSessions(Part):
     def _rules(self) -> Iterator[str]:
         """Return the names of rules in the notes, by one lookup each."""
         name: str | None = ""
-        while True:
-            with self._db.reading() as connection:
-                (name,) = connection.execute(
-                    "SELECT min(settled) FROM sessions WHERE settled > ?", (name,)
-                ).fetchone()
-            if name is None:
-                return
+        least = "SELECT min(settled) FROM sessions WHERE settled > ?"
+        while (name := self._fetch_one(least, (name,))[0]) is not None:
             yield name
 
     def _walk(self, note: str | None, before: int) -> Iterator[_Place]:
-        last: _Place = (-(2**62), "")
-        while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    "SELECT quiet_since, id FROM sessions WHERE settled IS ?"
-                    " AND (quiet_since, id) > (?, ?) AND quiet_since < ?"
-                    " ORDER BY quiet_since, id LIMIT ?",
-                    (note, *last, before, _PAGE),
-                ).fetchall()
-            yield from rows
-            if len(rows) < _PAGE:
-                return
-            last = rows[-1]
+        return self._pages(
+            "SELECT quiet_since, id FROM sessions WHERE (quiet_since, id) > (?, ?)"
+            " AND settled IS ? AND quiet_since < ? ORDER BY quiet_since, id LIMIT ?",
+            (note, before),
+            (EVER, ""),
+            lambda row: row,
+        )
 
     def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
-        with self._db.writing() as connection:
-            noted = connection.execute(
-                "UPDATE sessions SET settled = ? WHERE id = ? AND activity = ?",
-                (rules, session_id, int(seen)),
-            )
-            return noted.rowcount == 1
+        noted = "UPDATE sessions SET settled = ? WHERE id = ? AND activity = ?"
+        return self._write(noted, (rules, session_id, int(seen))) == 1
 
 
 def _quiet_session(connection: sqlite3.Connection, session_id: str) -> QuietSession | None:

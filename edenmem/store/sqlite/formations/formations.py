@@ -10,11 +10,10 @@ claiming one range, in any order of events.
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
-
-import msgspec
 
 from edenmem.memory.formations import DECIDING
 from edenmem.models.changes import ChangeResult, ChangeSet
@@ -26,7 +25,6 @@ from edenmem.models.formation import (
     Reach,
     Reading,
     Trigger,
-    calls_from,
 )
 from edenmem.store.common.progress import (
     Place,
@@ -36,81 +34,49 @@ from edenmem.store.common.progress import (
 )
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.apply.changes import apply_changes
-from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_ms
-from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
-from edenmem.store.sqlite.formations.usage import decode_calls
+from edenmem.store.sqlite.core.codec import Row, Table, as_json, from_list, time
+from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array, where
+from edenmem.store.sqlite.formations.usage import CALLS
 from edenmem.store.sqlite.host.host import IN_ORDER
-from edenmem.store.sqlite.host.rows import MESSAGE, MESSAGES, reset_cold_note
+from edenmem.store.sqlite.host.rows import MESSAGE, MESSAGES
 
-COLUMNS = (
-    "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
-    " worker, lease_until, not_before, attempts, error, decisions, usage, counts,"
-    " superseded_message_ids, next_step"
+FORMATIONS = Table(
+    Formation,
+    "formations",
+    "formations",
+    "id session_id agent_id seq worker attempts error next_step",
+    times="last_message_at created_at updated_at lease_until not_before",
+    lists="superseded_message_ids",
+    others={
+        "status": (FormationStatus, None),
+        "trigger": (Trigger, None),
+        "decisions": as_json(tuple[Decision, ...], None),
+        "usage": CALLS,
+        "counts": as_json(dict[str, Any], None),
+        "changes": as_json(ChangeSet, None),
+    },
+    start=0,
 )
-_COLUMNS = (*COLUMNS.split(", "), "changes")
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+FORMATION = f"SELECT {FORMATIONS.qualified} FROM formations"
+_LISTED = FORMATION.replace("formations.changes", "NULL")
+_INSERT = FORMATIONS.insert(otherwise="OR IGNORE ")
+_FIELDS = tuple(name for name in Formation.__struct_fields__ if name != "message_ids")
+_SAME = " AND ".join(f"{name} IS ?" for name in DECIDING)
+_deciding = FORMATIONS.encoder(*DECIDING)
 
 
 def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
-    """Decode a row of `COLUMNS`, with optional ``changes`` at the end."""
+    """Decode a row of `FORMATION`, with its messages."""
     messages = connection.execute(
         "SELECT message_id FROM formation_messages WHERE formation_id = ? ORDER BY place",
         (row[0],),
     )
-    changes = row[19] if len(row) > 19 else None
-    superseded, next_step = row[17:19]
-    return Formation(
-        id=row[0],
-        session_id=row[1],
-        agent_id=row[2],
-        seq=row[3],
-        status=FormationStatus(row[4]) if superseded is None else FormationStatus.SUPERSEDED,
-        trigger=Trigger(row[5]),
-        message_ids=tuple(message_id for (message_id,) in messages),
-        last_message_at=time(row[6]),
-        created_at=time(row[7]),
-        updated_at=time(row[8]),
-        worker=row[9],
-        lease_until=optional_time(row[10]),
-        not_before=optional_time(row[11]),
-        attempts=row[12],
-        error=row[13],
-        decisions=msgspec.json.decode(row[14], type=tuple[Decision, ...]),
-        usage=calls_from(decode_calls(row[15])),
-        counts=msgspec.json.decode(row[16]),
-        changes=None if changes is None else msgspec.json.decode(changes, type=ChangeSet),
-        superseded_message_ids=from_list(superseded) if superseded else (),
-        next_step=next_step,
-    )
-
-
-def _encode(formation: Formation, name: str) -> Any:
-    """Encode a column; superseded formations are marked by their list of messages only."""
-    value = getattr(formation, name)
-    is_superseded = formation.status is FormationStatus.SUPERSEDED
-    match name:
-        case "status":
-            return (FormationStatus.APPLIED if is_superseded else formation.status).value
-        case "superseded_message_ids":
-            return json_array(value) if is_superseded else None
-        case "decisions" | "usage" | "counts":
-            return _json(value)
-        case "changes":
-            return None if value is None else msgspec.json.encode(value)
-        case _:
-            return to_ms(value) if isinstance(value, datetime) else value
+    return FORMATIONS.make(row, message_ids=tuple(message_id for (message_id,) in messages))
 
 
 def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bool:
     """Insert a formation; False if it conflicts: see `Formations.claim`."""
-    added = connection.execute(
-        f"INSERT OR IGNORE INTO formations ({', '.join(_COLUMNS)})"
-        f" VALUES ({', '.join('?' * len(_COLUMNS))})",
-        [_encode(formation, name) for name in _COLUMNS],
-    ).rowcount
+    added = connection.execute(_INSERT, FORMATIONS.values(formation)).rowcount
     if added != 1:
         return False
     taken = connection.executemany(
@@ -128,15 +94,14 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
 
 def _move(connection: sqlite3.Connection, before: Formation, after: Formation) -> bool:
     """Write what a step changed; see `Formations.move`."""
-    changed = {
-        name: _encode(after, name)
-        for name in _COLUMNS
-        if name == "updated_at" or getattr(before, name) != getattr(after, name)
-    }
+    changed = [
+        name
+        for name in _FIELDS
+        if name in ("status", "updated_at") or getattr(before, name) != getattr(after, name)
+    ]
     moved = connection.execute(
-        f"UPDATE OR IGNORE formations SET {', '.join(f'{name} = ?' for name in changed)}"
-        f" WHERE id = ? AND {' AND '.join(f'{name} IS ?' for name in DECIDING)}",
-        (*changed.values(), before.id, *(_encode(before, name) for name in DECIDING)),
+        f"UPDATE OR IGNORE formations SET {FORMATIONS.assign(*changed)} WHERE id = ? AND {_SAME}",
+        (*FORMATIONS.encoder(*changed)(after), before.id, *_deciding(before)),
     ).rowcount
     if not moved:
         return False
@@ -145,8 +110,6 @@ def _move(connection: sqlite3.Connection, before: Formation, after: Formation) -
             f"DELETE FROM formation_messages WHERE formation_id = ? AND NOT message_id {AMONG}",
             (before.id, json_array(after.message_ids)),
         )
-    if after.status is FormationStatus.SUPERSEDED:
-        reset_cold_note(connection, after.session_id)
     return True
 
 
@@ -198,9 +161,7 @@ class Formations(Part):
 
     def formation(self, formation_id: str) -> Formation | None:
         with self._db.reading() as connection:
-            row = connection.execute(
-                f"SELECT {COLUMNS}, changes FROM formations WHERE id = ?", (formation_id,)
-            ).fetchone()
+            row = connection.execute(f"{FORMATION} WHERE id = ?", (formation_id,)).fetchone()
             return formation_from(connection, row) if row else None
 
     def list_formations(
@@ -211,32 +172,21 @@ class Formations(Part):
         statuses: Sequence[FormationStatus] = (),
         limit: int | None = None,
     ) -> Iterator[Formation]:
-        where, values = "", list[Any]()
-        for column, value in (("session_id", session_id), ("agent_id", agent_id)):
-            if value is not None:
-                where += f" AND {column} = ?"
-                values.append(value)
-        if statuses:
-            status = "status"
-            if {FormationStatus.APPLIED, FormationStatus.SUPERSEDED}.intersection(statuses):
-                status = "iif(superseded_message_ids IS NULL, status, 'superseded')"
-            where += f" AND {status} IN (SELECT value FROM json_each(?))"
-            values.append(json_array(each.value for each in statuses))
         # Clocks of workers may differ, so times do not order a pair.
-        one_pair = session_id is not None and agent_id is not None
-        return self._latest_first("seq" if one_pair else "created_at", where, values, limit)
-
-    def _latest_first(
-        self, order: str, where: str, values: Sequence[Any], limit: int | None
-    ) -> Iterator[Formation]:
+        order = "created_at" if session_id is None or agent_id is None else "seq"
+        conditions, values = where(
+            ("session_id = ?", session_id),
+            ("agent_id = ?", agent_id),
+            (f"status {AMONG}", json_array(statuses) if statuses else None),
+        )
+        (place,) = FORMATIONS.places(order)
         last: tuple[int, str] = (2**62, "")
-        place = 3 if order == "seq" else 7
-        left = limit
-        while left is None or left > 0:
-            size = BATCH if left is None else min(BATCH, left)
+        left = sys.maxsize if limit is None else limit
+        while left > 0:
+            size = min(BATCH, left)
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"SELECT {COLUMNS} FROM formations WHERE ({order}, id) < (?, ?){where}"
+                    f"{_LISTED} WHERE ({order}, id) < (?, ?){conditions}"
                     f" ORDER BY {order} DESC, id DESC LIMIT ?",
                     (*last, *values, size),
                 ).fetchall()
@@ -244,8 +194,7 @@ class Formations(Part):
             yield from found
             if len(rows) < size:
                 return
-            last = (rows[-1][place], rows[-1][0])
-            left = None if left is None else left - size
+            last, left = (rows[-1][place], rows[-1][0]), left - size
 
 
 # -- pending messages ------------------------------------------------------------------------------

@@ -8,15 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
-import msgspec
-
-from edenmem.models.formation import (
-    COUNT_END,
-    UsageEntry,
-)
+from edenmem.models.formation import COUNT_END, CallUsage, UsageEntry, calls_from
 from edenmem.models.statistics import UsageOnDay
-from edenmem.store.sqlite.core.codec import EVER, day_of, to_ms
+from edenmem.store.sqlite.core.codec import EVER, Conversions, Table, as_json, day_of, to_ms
 from edenmem.store.sqlite.core.part import Part
 
 
@@ -50,31 +46,46 @@ _SUMS = f"""
 """
 
 
-def decode_calls(text: str) -> object:
-    """Decode the stored calls of a row; text if they are not JSON."""
+#: The columns of `_SUMS`.
+_SUMMED = [
+    "day",
+    "model",
+    "calls",
+    "input_tokens",
+    "output_tokens",
+    "cost",
+    "unpriced",
+    "estimated",
+]
+
+
+def _read_calls(column: str) -> tuple[CallUsage, ...]:
+    """Decode the stored calls of a row; none if they are not JSON."""
     try:
-        calls: object = json.loads(text)
+        return calls_from(json.loads(column))
     except (TypeError, ValueError, RecursionError):
-        return text
-    return calls
+        return ()
+
+
+#: The conversions of a column with calls.
+CALLS: Conversions = (_read_calls, as_json(Any, None)[1])
+ENTRIES = Table(
+    UsageEntry,
+    "usage_entries",
+    "u",
+    "id agent_id work",
+    times="at",
+    others={"calls": CALLS},
+    start=0,
+)
+INSERT_ENTRY = ENTRIES.insert(otherwise="OR IGNORE ")
 
 
 class Usage(Part):
     """See `edenmem.store.protocol.formations.Usage`."""
 
     def add_usage(self, entry: UsageEntry) -> None:
-        with self._db.writing() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO usage_entries (id, at, agent_id, work, calls)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (
-                    entry.id,
-                    to_ms(entry.at),
-                    entry.agent_id,
-                    entry.work,
-                    msgspec.json.encode(entry.calls).decode(),
-                ),
-            )
+        self._write(INSERT_ENTRY, ENTRIES.values(entry))
 
     def usage_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
@@ -85,16 +96,4 @@ class Usage(Part):
             rows = connection.execute(
                 _SUMS.format(agent="" if agent_id is None else " AND agent_id = ?2"), bounds
             ).fetchall()
-        return [
-            UsageOnDay(
-                day=day,
-                model=model,
-                calls=calls,
-                input_tokens=read,
-                output_tokens=written,
-                cost=cost,
-                unpriced=unpriced,
-                estimated=estimated,
-            )
-            for day, model, calls, read, written, cost, unpriced, estimated in rows
-        ]
+        return [UsageOnDay(**dict(zip(_SUMMED, row, strict=True))) for row in rows]

@@ -399,8 +399,7 @@ _KINDS: dict[ReferenceKind, _NameTable] = {
     "reflection": _NameTable("reflections", _BEGINNING),
     "formation": _NameTable(
         "formations",
-        "iif(superseded_message_ids IS NULL, status, 'superseded') || ' #' || seq"
-        " || ' of session ' || session_id",
+        "status || ' #' || seq || ' of session ' || session_id",
     ),
 }
 

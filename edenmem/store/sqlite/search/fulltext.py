@@ -178,7 +178,7 @@ class TextQuery:
     def _postings(self, part: _Part, terms: Iterable[Term]) -> dict[Term, array[int]]:
         """Return the facts of some scopes that have each term, with one query of the index."""
         keys = {term: (self._index.name, part, *self._narrowing, term) for term in terms}
-        found = {term: self._known.get(key) for term, key in keys.items()}
+        found: dict[Term, Any] = {term: self._known.get(key) for term, key in keys.items()}
         if missing := [term for term, posting in found.items() if posting is None]:
             for term, numbers in zip(missing, self._ask(part, missing), strict=True):
                 posting = found[term] = array("q", numbers)

@@ -10,11 +10,20 @@ from collections.abc import Collection, Iterator, Sequence
 
 from edenmem.models.embeddings import SwitchPhase, VectorSwitch
 from edenmem.models.indexes import IndexState
-from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
+from edenmem.store.sqlite.core import scopes
+from edenmem.store.sqlite.core.codec import Table
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import vectors
 
-_ROW = "SELECT model, dimensions, previous, phase, begun_at, switched_at FROM vector_switch"
+_SWITCH = Table(
+    VectorSwitch,
+    "vector_switch",
+    "vector_switch",
+    "model dimensions previous phase",
+    times="begun_at",
+    start=0,
+)
+_INSERT = _SWITCH.insert("id")
 
 #: A fact with a staged vector, and its row numbers.
 _STAGED = (
@@ -42,17 +51,7 @@ class ModelSwitches(Part):
                 return False
             connection.execute("DELETE FROM vector_switch")
             if after is not None:
-                connection.execute(
-                    "INSERT INTO vector_switch VALUES (1, ?, ?, ?, ?, ?, ?)",
-                    (
-                        after.model,
-                        after.dimensions,
-                        after.previous,
-                        after.phase,
-                        to_ms(after.begun_at),
-                        None if after.switched_at is None else to_ms(after.switched_at),
-                    ),
-                )
+                connection.execute(_INSERT, (*_SWITCH.values(after), 1))
         return True
 
     def switch_index(self) -> IndexState | None:
@@ -101,7 +100,7 @@ class ModelSwitches(Part):
                         connection.execute(
                             "UPDATE facts SET model_id = ? WHERE fact_no = ?", (model_id, number)
                         )
-                touch_scopes(connection, {row[1] for row in rows})
+                scopes.touch_all(connection, {row[1] for row in rows})
             if not rows:
                 return
             yield len(rows)
@@ -109,24 +108,5 @@ class ModelSwitches(Part):
 
 def switch_of(connection: sqlite3.Connection) -> VectorSwitch | None:
     """Return the current switch, if any."""
-    row = connection.execute(_ROW).fetchone()
-    if row is None:
-        return None
-    model, dimensions, previous, phase, begun_at, switched_at = row
-    return VectorSwitch(
-        model=model,
-        dimensions=dimensions,
-        previous=previous,
-        phase=phase,
-        begun_at=time(begun_at),
-        switched_at=optional_time(switched_at),
-    )
-
-
-def touch_scopes(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
-    """Invalidate the cached codes of these scopes in other processes."""
-    connection.execute(
-        "UPDATE scopes SET revision = revision + 1"
-        " WHERE scope_id IN (SELECT value FROM json_each(?))",
-        (json_array(numbers),),
-    )
+    row = connection.execute(f"SELECT {_SWITCH.qualified} FROM vector_switch").fetchone()
+    return None if row is None else _SWITCH.make(row)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
 from edenmem.errors import InputError
@@ -20,7 +19,7 @@ from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 from edenmem.store.sqlite.core.schema import FileState, file_state
 from edenmem.store.sqlite.memory import documents, vectors
-from edenmem.store.sqlite.search.switches import switch_of, touch_scopes
+from edenmem.store.sqlite.search.switches import switch_of
 
 #: The fact has no staged vector of a model with these dimensions.
 _NONE_STAGED = (
@@ -63,70 +62,47 @@ class Vectors(Part):
                     (scope_id, model_id, fact_no),
                 )
                 connection.execute("UPDATE facts SET model_id = NULL WHERE fact_no = ?", (fact_no,))
-            touch_scopes(connection, {scope_id for _, scope_id, _ in numbers})
+            scopes.touch_all(connection, {scope_id for _, scope_id, _ in numbers})
         return len(numbers)
 
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        query = (
+        rows = self._pages(
             "SELECT f.fact_no, f.id, s.kind, s.agent_id, s.owner, m.name, m.dimensions, v.vector"
             " FROM facts f JOIN scopes s USING (scope_id) LEFT JOIN vectors v USING (fact_no)"
             " LEFT JOIN embedding_models m USING (model_id)"
-            " WHERE f.fact_no > ?1 AND (f.model_id IS NOT NULL OR v.fact_no IS NOT NULL)"
-            " AND +s.agent_id = coalesce(?2, s.agent_id)"
-            f" ORDER BY f.fact_no LIMIT {BATCH}"
+            " WHERE f.fact_no > ? AND +s.agent_id = coalesce(?, s.agent_id)"
+            " AND (f.model_id IS NOT NULL OR v.fact_no IS NOT NULL) ORDER BY f.fact_no LIMIT ?",
+            (agent_id,),
+            (0,),
+            lambda row: row[:1],
         )
-        last = 0
-        while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(query, (last, agent_id)).fetchall()
-            for _, fact_id, kind, owner_agent, owner, model, dimensions, vector in rows:
-                if detail := _unusable(model, dimensions, vector):
-                    yield Finding(
-                        target_type="fact",
-                        target_id=fact_id,
-                        detail=detail,
-                        agent_id=owner_agent,
-                        scope=codec.scope_of(kind, owner_agent, owner),
-                    )
-            if len(rows) < BATCH:
-                return
-            last = rows[-1][0]
-
-    def vector_models(self, scopes_: Sequence[Scope] | None = None) -> dict[str, int]:
-        select = (
-            "SELECT coalesce(m.name, '') AS model, count(*) FROM facts f"
-            " LEFT JOIN embedding_models m USING (model_id)"
-        )
-        with self._db.reading() as connection:
-            if scopes_ is None:
-                return dict(connection.execute(f"{select} GROUP BY model"))
-            numbers = scopes.numbers_of(connection, scopes_).values()
-            return dict(
-                connection.execute(
-                    f"{select} WHERE f.scope_id IN (SELECT value FROM json_each(?)) GROUP BY model",
-                    (json_array(numbers),),
+        for _, fact_id, *owner, model, dimensions, vector in rows:
+            if detail := _unusable(model, dimensions, vector):
+                scope = codec.scope_of(*owner)
+                yield Finding(
+                    target_type="fact",
+                    target_id=fact_id,
+                    detail=detail,
+                    agent_id=scope.agent_id,
+                    scope=scope,
                 )
-            )
 
     def vector_model_names(self, scopes_: Sequence[Scope]) -> tuple[str, ...]:
-        with self._db.reading() as connection:
-            among = json_array(scopes.numbers_of(connection, scopes_).values())
-            rows = connection.execute(
-                "SELECT n.name FROM embedding_models n WHERE n.name <> '' AND EXISTS (SELECT 1"
-                " FROM facts f WHERE f.model_id = n.model_id"
-                " AND f.scope_id IN (SELECT value FROM json_each(?))) ORDER BY n.name",
-                (among,),
-            ).fetchall()
+        rows = self._fetch(
+            "SELECT n.name FROM embedding_models n WHERE n.name <> '' AND EXISTS (SELECT 1"
+            f" FROM facts f WHERE f.model_id = n.model_id AND f.scope_id {scopes.OF_SCOPES})"
+            " ORDER BY n.name",
+            (scopes.scope_keys(*scopes_),),
+        )
         return tuple(name for (name,) in rows)
 
     def first_vector_model(self) -> str:
         if file_state(self._db.path) in (FileState.MISSING, FileState.EMPTY):
             return ""
-        with self._db.reading() as connection:
-            row = connection.execute(
-                "SELECT m.name FROM facts f JOIN embedding_models m USING (model_id)"
-                " WHERE f.fact_no = (SELECT min(fact_no) FROM vectors)"
-            ).fetchone()
+        row = self._fetch_one(
+            "SELECT m.name FROM facts f JOIN embedding_models m USING (model_id)"
+            " WHERE f.fact_no = (SELECT min(fact_no) FROM vectors)"
+        )
         return "" if row is None else str(row[0])
 
     def vector_counts(
@@ -143,10 +119,9 @@ class Vectors(Part):
         )
         where = " WHERE s.agent_id = ?3" if agent_id else ""
         values = (model, dimensions, agent_id) if agent_id else (model, dimensions)
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{select}{where} GROUP BY s.agent_id, model ORDER BY s.agent_id, model", values
-            ).fetchall()
+        rows = self._fetch(
+            f"{select}{where} GROUP BY s.agent_id, model ORDER BY s.agent_id, model", values
+        )
         return [
             VectorCount(agent_id=agent, model=name, facts=facts, wrong_length=wrong or 0)
             for agent, name, facts, wrong in rows
@@ -155,9 +130,11 @@ class Vectors(Part):
     def stale_facts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> Iterator[Fact]:
-        with self._db.reading() as connection:
-            numbers = _other_models(connection, model, dimensions)
-        for number in numbers:
+        others = self._fetch(
+            "SELECT model_id FROM embedding_models WHERE name <> ?1 OR dimensions <> ?2",
+            (model, dimensions),
+        )
+        for (number,) in [(None,), *others]:  # None: facts without a vector
             for row in self._of_model(number, agent_id, model, dimensions):
                 yield codec.fact_from(row)
 
@@ -190,17 +167,6 @@ class Vectors(Part):
             if len(rows) < BATCH:
                 return
             last = rows[-1][-2:]
-
-
-def _other_models(
-    connection: sqlite3.Connection, model: str, dimensions: int | None
-) -> list[int | None]:
-    """Return the numbers of other models with vectors; None means no vector."""
-    rows = connection.execute(
-        "SELECT model_id FROM embedding_models WHERE name <> ?1 OR dimensions <> ?2",
-        (model, dimensions),
-    )
-    return [None, *(number for (number,) in rows)]
 
 
 def _unusable(model: str | None, dimensions: int | None, vector: bytes | None) -> str:

@@ -14,7 +14,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, get_args
 
 import msgspec
 
@@ -23,14 +22,14 @@ from edenmem.models.forgetting import (
     FORGOTTEN,
     Forgetting,
     Passage,
-    SubjectKind,
     Traces,
     whole_accounts,
 )
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry, content_mark, users_mark
+from edenmem.store.protocol.erasure import KINDS
 from edenmem.store.sqlite.core import scopes, source_words
-from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
+from edenmem.store.sqlite.core.codec import Row, Table, as_json, from_list, to_ms
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
 from edenmem.store.sqlite.memory import documents, log
 from edenmem.store.sqlite.walk.sources import (
@@ -40,26 +39,13 @@ from edenmem.store.sqlite.walk.sources import (
     count_rows,
 )
 
-#: Kinds of removed data, also named by `count_traces`.
-_VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
 _DERIVED, _REPLIES = "derived reflections", "notes of replies"
+_VERSIONS, _ENTRIES = KINDS[RecordKind.HISTORY], KINDS[RecordKind.AUDIT]
 #: Facts and reflections in one transaction.
 _AT_ONCE = 500
 
 #: Audit entries with content.
 _FULL = "(before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
-#: Name, kind and condition of each count. A text that was never written is a buffer, which is
-#: removed without being counted.
-_COUNTED = (
-    ("facts", RecordKind.FACT, "1"),
-    ("reflections", RecordKind.REFLECTION, "1"),
-    ("held items", RecordKind.HELD, "1"),
-    ("texts", RecordKind.CONSOLIDATION, "c.version > 0"),
-    ("policies", RecordKind.POLICY, "1"),
-    (_VERSIONS, RecordKind.HISTORY, "1"),
-    (_ENTRIES, RecordKind.AUDIT, _FULL),
-)
-
 #: Empties audit entries with their salts (`StoredEntry`); the first parameter is the mark.
 _EMPTY_AUDIT = (
     "UPDATE audit SET before = NULL, after = NULL, reason = '',"
@@ -102,7 +88,24 @@ _IN_MEMORY = ("previous", "doubt")
 #: Empties quote and doubt; the memory stays in doubt.
 _DOUBT = f"unconfirmed = iif(unconfirmed = '', '', '{FORGOTTEN}')"
 
-_KINDS: dict[str, SubjectKind] = {kind: kind for kind in get_args(SubjectKind)}
+_FORGETTINGS = Table(
+    Forgetting,
+    "forgettings",
+    "forgettings",
+    "id kind",
+    times="begun_at closed_at",
+    others={"counts": as_json(dict[str, int], None)},
+    start=1,
+)
+_FORGETTING = (
+    "SELECT (SELECT json_group_array(key) FROM forgetting_blocks"
+    " WHERE forgetting_id = forgettings.id),"
+    f" {_FORGETTINGS.qualified} FROM forgettings"
+)
+
+
+def _forgetting(row: Row) -> Forgetting:
+    return _FORGETTINGS.make(row, blocks=tuple(sorted(from_list(row[0]))))
 
 
 class Erasure(Part):
@@ -114,39 +117,27 @@ class Erasure(Part):
         own = Selection(traces=msgspec.structs.replace(traces, shared=()))
         shared = Selection(traces=msgspec.structs.replace(traces, own=()))
         with self._db.reading() as connection:
-            counts = {
-                "sessions": count_rows(connection, RecordKind.SESSION, own),
-                "messages": count_rows(connection, RecordKind.MESSAGE, own),
-                _shared_messages(traces): count_rows(connection, RecordKind.MESSAGE, shared),
-            }
-            (counts["accounts"],) = connection.execute(
-                f"SELECT count(*) FROM users WHERE id {AMONG}", (json_array(traces.accounts),)
-            ).fetchone()
-        return {kind: number for kind, number in counts.items() if number}
+            counts = Counter(
+                sessions=count_rows(connection, RecordKind.SESSION, own),
+                messages=count_rows(connection, RecordKind.MESSAGE, own),
+            )
+            counts[_shared_messages(traces)] += count_rows(connection, RecordKind.MESSAGE, shared)
+            counts["accounts"] = _count(connection, f"users WHERE id {AMONG}", traces.accounts)
+        return dict(+counts)
 
     def count_traces(self, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
-        wanted = Selection(traces=traces)
+        about = f"audit WHERE target_type = 'reflection' AND target_id {AMONG} AND {_FULL}"
         with self._db.reading() as connection:
-            counts = {
-                name: count_rows(connection, kind, wanted, condition)
-                for name, kind, condition in _COUNTED
-            }
-            (counts["cached contexts"],) = connection.execute(
-                f"SELECT count(*) FROM cached_contexts WHERE agent_id {AMONG}",
-                (json_array(traces.agents),),
-            ).fetchone()
-            counts[_REPLIES] = log.count_replies(connection, traces)
-            about = f"target_type = 'reflection' AND target_id {AMONG}"
-            for kind, rows in (
-                (_DERIVED, f"reflections WHERE id {AMONG}"),
-                (_VERSIONS, f"history WHERE {about}"),
-                (_ENTRIES, f"audit WHERE {about} AND {_FULL}"),
-            ):
-                (number,) = connection.execute(
-                    f"SELECT count(*) FROM {rows}", (json_array(derived),)
-                ).fetchone()
-                counts[kind] = counts.get(kind, 0) + number
-        return {kind: number for kind, number in counts.items() if number}
+            cached = f"cached_contexts WHERE agent_id {AMONG}"
+            counts = Counter(
+                {
+                    "cached contexts": _count(connection, cached, traces.agents),
+                    _REPLIES: log.count_replies(connection, traces),
+                    _DERIVED: _count(connection, f"reflections WHERE id {AMONG}", derived),
+                    _ENTRIES: _count(connection, about, derived),
+                }
+            )
+        return dict(+counts)
 
     # -- forgettings -------------------------------------------------------------------------------
 
@@ -168,12 +159,12 @@ class Erasure(Part):
                 "INSERT OR IGNORE INTO forgetting_blocks VALUES (?, ?)",
                 [(key, forgetting.id) for key in forgetting.blocks],
             )
-            (row,) = _rows(connection, "WHERE id = ?", (forgetting.id,))
-        return row
+            row = connection.execute(f"{_FORGETTING} WHERE id = ?", (forgetting.id,)).fetchone()
+        return _forgetting(row)
 
     def forgettings(self) -> list[Forgetting]:
-        with self._db.reading() as connection:
-            return _rows(connection, "ORDER BY closed_at IS NOT NULL, begun_at DESC, id", ())
+        order = "ORDER BY closed_at IS NOT NULL, begun_at DESC, id"
+        return list(map(_forgetting, self._fetch(f"{_FORGETTING} {order}")))
 
     def close_forgetting(
         self, forgetting_id: str, *, at: datetime, counts: dict[str, int], entry: AuditEntry
@@ -208,13 +199,19 @@ class Erasure(Part):
             self._erase_reflections(_DERIVED, [reflection_id], at, mark, removed)
         if traces.facts:  # also the past of deleted ones
             self._erase_facts(traces.facts, at, mark, removed)
-        for ids in self._ids("facts", traces):
+        for ids in self._ids(RecordKind.FACT, traces):
             self._erase_facts(ids, at, mark, removed)
-        for ids in self._ids("reflections", traces):
+        for ids in self._ids(RecordKind.REFLECTION, traces):
             self._erase_reflections("reflections", ids, at, mark, removed)
-        self._erase_held(traces, mark, removed)
-        with self._db.reading() as connection:
-            whole = json_array(_numbers(connection, traces))
+        where = SOURCES[RecordKind.HELD].narrow(Selection(traces=traces))
+        with self._db.writing() as connection:
+            whole = json_array(scopes.numbers_of(connection, traces.scopes).values())
+            gone = connection.execute(
+                f"DELETE FROM held AS e WHERE {where.text} RETURNING id", where.values
+            ).fetchall()
+            removed["held items"] += len(gone)
+            held = (*(id for (id,) in gone), *traces.held)
+            _erase_past(connection, "held", held, mark, removed)
         for kind, table in (("texts", "consolidations"), ("policies", "policies")):
             with self._db.writing() as connection:
                 gone = connection.execute(
@@ -239,7 +236,7 @@ class Erasure(Part):
         removed["cached contexts"] += self._write(
             f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
         )
-        return {kind: number for kind, number in removed.items() if number}
+        return dict(+removed)
 
     def _unrelate(self, kind: str, traces: Traces, mark: str) -> None:
         """Remove the accounts from the related users of the memory that stays."""
@@ -252,7 +249,8 @@ class Erasure(Part):
 
     def mark_messages(self, traces: Traces) -> None:
         chosen = f"SELECT id FROM messages m WHERE {_OF_SUBJECT}"
-        values = json_array(traces.own), json_array(traces.shared), *_subject(traces)
+        subject = (traces.own, traces.shared, traces.accounts, traces.messages)
+        values = tuple(map(json_array, subject))
         with self._db.writing() as connection:
             connection.execute(f"INSERT OR IGNORE INTO forgotten_messages {chosen}", values)
             connection.execute(  # also missing ones, which a backup may bring
@@ -262,21 +260,12 @@ class Erasure(Part):
             gone = [id for (id,) in connection.execute(chosen, values)]
             source_words.refresh_words(connection, gone)
 
-    def _ids(self, table: str, traces: Traces) -> Iterator[list[str]]:
+    def _ids(self, kind: RecordKind, traces: Traces) -> Iterator[list[str]]:
         """Yield the remaining IDs in batches of one transaction."""
-        while True:
-            with self._db.reading() as connection:
-                whole = json_array(_numbers(connection, traces))
-                rows = connection.execute(
-                    f"SELECT id FROM {table} WHERE scope_id {AMONG} LIMIT ?", (whole, _AT_ONCE)
-                ).fetchall()
-                if not rows:
-                    rows = connection.execute(
-                        f"SELECT id FROM {table} WHERE session_id {AMONG} LIMIT ?",
-                        (json_array(traces.sources), _AT_ONCE),
-                    ).fetchall()
-            if not rows:
-                return
+        source = SOURCES[kind]
+        where = source.narrow(Selection(traces=traces))
+        query = f"SELECT id FROM {source.table} WHERE {where.text} LIMIT {_AT_ONCE}"
+        while rows := self._fetch(query, where.values):
             yield [id for (id,) in rows]
 
     def _erase_facts(
@@ -306,16 +295,6 @@ class Erasure(Part):
             removed[kind] += len(gone)
             _erase_past(connection, "reflection", ids, mark, removed)
 
-    def _erase_held(self, traces: Traces, mark: str, removed: Counter[str]) -> None:
-        where = SOURCES[RecordKind.HELD].narrow(Selection(traces=traces))
-        with self._db.writing() as connection:
-            gone = connection.execute(
-                f"DELETE FROM held AS e WHERE {where.text} RETURNING id", where.values
-            ).fetchall()
-            removed["held items"] += len(gone)
-            ids = [id for (id,) in gone]
-            _erase_past(connection, "held", [*ids, *traces.held], mark, removed)
-
     def redact(self, passages: Sequence[Passage], *, run: str) -> int:
         emptied = 0
         for kind, statement in _EMPTYING.items():
@@ -325,18 +304,15 @@ class Erasure(Part):
         ids = json_array(p.id for p in passages if p.kind == "doubt")
         for what in (f"facts SET quote = '', {_DOUBT}", f"reflections SET {_DOUBT}"):
             emptied += self._write(f"UPDATE {what} WHERE id {AMONG}", (ids,))
-        contexts = [tuple(p.id.split("/")) for p in passages if p.kind == "context"]
-        with self._db.writing() as connection:
-            for cached in contexts:
-                emptied += connection.execute(
-                    "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", cached
-                ).rowcount
         changed = {p.scope for p in passages if p.kind in _IN_MEMORY and p.scope is not None}
         with self._db.writing() as connection:
-            for number in scopes.numbers_of(connection, changed).values():
-                connection.execute(
-                    "UPDATE scopes SET revision = revision + 1 WHERE scope_id = ?", (number,)
-                )
+            for passage in passages:
+                if passage.kind == "context":
+                    emptied += connection.execute(
+                        "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?",
+                        passage.id.split("/"),
+                    ).rowcount
+            scopes.touch_all(connection, scopes.numbers_of(connection, changed).values())
         return emptied
 
     # -- conversations -----------------------------------------------------------------------------
@@ -374,42 +350,16 @@ class Erasure(Part):
 _OF_SUBJECT = f"session_id {AMONG} OR (session_id {AMONG} AND {BY_SUBJECT})"
 
 
-def _subject(traces: Traces) -> tuple[str, str]:
-    """Return the values of `BY_SUBJECT`."""
-    return json_array(traces.accounts), json_array(traces.messages)
+def _count(connection: sqlite3.Connection, rows: str, ids: Sequence[str]) -> int:
+    """Count rows whose condition has IDs."""
+    found: int
+    (found,) = connection.execute(f"SELECT count(*) FROM {rows}", (json_array(ids),)).fetchone()
+    return found
 
 
 def _shared_messages(traces: Traces) -> str:
     """Return the name of the messages to remove from shared sessions."""
     return "messages" if traces.facts else "messages in shared sessions"
-
-
-def _numbers(connection: sqlite3.Connection, traces: Traces) -> list[int]:
-    """Return the numbers of the scopes that are removed completely."""
-    return list(scopes.numbers_of(connection, traces.scopes).values())
-
-
-def _rows(connection: sqlite3.Connection, tail: str, values: tuple[Any, ...]) -> list[Forgetting]:
-    rows = connection.execute(
-        f"SELECT id, kind, begun_at, closed_at, counts FROM forgettings {tail}",
-        values,
-    ).fetchall()
-    return [
-        Forgetting(
-            id=id,
-            kind=_KINDS[kind],
-            begun_at=time(begun_at),
-            closed_at=optional_time(closed_at),
-            counts=msgspec.json.decode(counts, type=dict[str, int]),
-            blocks=tuple(
-                key
-                for (key,) in connection.execute(
-                    "SELECT key FROM forgetting_blocks WHERE forgetting_id = ? ORDER BY key", (id,)
-                )
-            ),
-        )
-        for id, kind, begun_at, closed_at, counts in rows
-    ]
 
 
 def _add_entries(connection: sqlite3.Connection, entries: Sequence[AuditEntry]) -> None:

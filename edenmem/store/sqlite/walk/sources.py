@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -19,15 +18,14 @@ from edenmem.models.backup import (
     StoredSession,
 )
 from edenmem.models.forgetting import Traces, whole_accounts
-from edenmem.models.formation import UsageEntry, calls_from
 from edenmem.models.host import Message
 from edenmem.models.memory import Consolidation
-from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.sqlite.core import codec
+from edenmem.models.scope import ScopeKind
+from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, json_array
-from edenmem.store.sqlite.formations.formations import COLUMNS, formation_from
-from edenmem.store.sqlite.formations.usage import decode_calls
+from edenmem.store.sqlite.formations.formations import FORMATION, FORMATIONS, formation_from
+from edenmem.store.sqlite.formations.usage import ENTRIES as USAGE_ENTRIES
 from edenmem.store.sqlite.host.rows import (
     AGENT,
     AGENTS,
@@ -133,17 +131,6 @@ OF_ACCOUNTS = f"target_id {AMONG} AND target_type = 'user'"
 #: Versions and audit entries of single facts.
 OF_FACTS = f"target_id {AMONG} AND target_type = 'fact'"
 
-#: The numbers of individually selected scopes.
-_NAMED = (
-    "SELECT o.scope_id FROM json_each(?) n CROSS JOIN scopes o"
-    " ON o.agent_id = json_extract(n.value, '$[0]') AND o.kind = json_extract(n.value, '$[1]')"
-    " AND o.owner = json_extract(n.value, '$[2]')"
-)
-
-
-def _names(scopes: Sequence[Scope]) -> str:
-    return json.dumps([(scope.agent_id, scope.kind.value, scope.owner) for scope in scopes])
-
 
 def _of_agents(column: str) -> Callable[[Where, Selection], object]:
     return lambda where, wanted: where.among(column, wanted.agent_ids or None)
@@ -195,7 +182,7 @@ def _of_scopes(column: str) -> Callable[[Where, Selection], object]:
     def limit(where: Where, wanted: Selection) -> None:
         _limit_scopes(where, column, wanted)
         if wanted.traces is not None:
-            where.find(f"{column} IN ({_NAMED})", _names(wanted.traces.scopes))
+            where.find(f"{column} {scopes.OF_SCOPES}", scopes.scope_keys(*wanted.traces.scopes))
 
     return limit
 
@@ -212,19 +199,18 @@ def _limit_scopes(where: Where, column: str, wanted: Selection) -> None:
 
 
 def _of_memory(
-    table: str, column: str, number: str, ids: Callable[[Traces], tuple[str, ...]] = lambda _: ()
+    table: str, number: str, ids: Callable[[Traces], tuple[str, ...]] = lambda _: ()
 ) -> Callable[[Where, Selection], object]:
     """Limit rows to selected scopes; of traces, also to those from their sources, or with IDs."""
 
     def limit(where: Where, wanted: Selection) -> None:
-        _limit_scopes(where, column, wanted)
+        _limit_scopes(where, f"{table.split()[1]}.scope_id", wanted)
         if (traces := wanted.traces) is not None:
-            name = number.partition(".")[2]
-            rows = f"SELECT t.{name} FROM {table} t WHERE"
+            rows = f"SELECT {number} FROM {table} WHERE"
             where.find(
-                f"{number} IN ({rows} t.scope_id IN ({_NAMED})"
-                f" UNION {rows} t.session_id {AMONG} UNION {rows} t.id {AMONG})",
-                _names(traces.scopes),
+                f"{number} IN ({rows} scope_id {scopes.OF_SCOPES}"
+                f" UNION {rows} session_id {AMONG} UNION {rows} id {AMONG})",
+                scopes.scope_keys(*traces.scopes),
                 json_array(traces.sources),
                 json_array(ids(traces)),
             )
@@ -239,8 +225,8 @@ def _limit_audit(where: Where, wanted: Selection) -> None:
         where.among("a.agent_id", wanted.agent_ids or None)
     if wanted.traces is not None:  # entries of accounts have no scope
         where.find(
-            f"(a.scope_id IN ({_NAMED}) OR ({OF_ACCOUNTS}) OR ({OF_FACTS}))",
-            _names(wanted.traces.scopes),
+            f"(a.scope_id {scopes.OF_SCOPES} OR ({OF_ACCOUNTS}) OR ({OF_FACTS}))",
+            scopes.scope_keys(*wanted.traces.scopes),
             json_array(whole_accounts(wanted.traces)),
             json_array(wanted.traces.facts),
         )
@@ -250,8 +236,8 @@ def _limit_history(where: Where, wanted: Selection) -> None:
     _limit_scopes(where, "h.scope_id", wanted)
     if wanted.traces is not None:
         where.find(
-            f"(h.scope_id IN ({_NAMED}) OR ({OF_FACTS}))",
-            _names(wanted.traces.scopes),
+            f"(h.scope_id {scopes.OF_SCOPES} OR ({OF_FACTS}))",
+            scopes.scope_keys(*wanted.traces.scopes),
             json_array(wanted.traces.facts),
         )
 
@@ -306,17 +292,6 @@ def _consolidation(connection: sqlite3.Connection, row: Row) -> Consolidation:
         (row[3],),
     )
     return codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
-
-
-def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
-    id, at, agent_id, work, calls = row[:5]
-    return UsageEntry(
-        id=id,
-        at=codec.time(at),
-        agent_id=agent_id,
-        work=work,
-        calls=calls_from(decode_calls(calls)),
-    )
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -387,7 +362,7 @@ SOURCES: dict[RecordKind, Source] = {
         order=("r.id",),
         number="r.reflection_no",
         select=codec.select_more(codec.REFLECTION, "r.id", "s.agent_id"),
-        limit=_of_memory("reflections", "r.scope_id", "r.reflection_no"),
+        limit=_of_memory("reflections r", "r.reflection_no"),
         changed="max(r.formed_at, coalesce(r.updated_at, 0), coalesce(r.absorbed_at, 0))",
         decode=lambda _, row: codec.reflection_from(row),
         long=codec.REFLECTIONS.places("content"),
@@ -397,7 +372,7 @@ SOURCES: dict[RecordKind, Source] = {
         order=("f.id",),
         number="f.fact_no",
         select=codec.select_more(codec.FACT, "f.id", "s.agent_id"),
-        limit=_of_memory("facts", "f.scope_id", "f.fact_no", lambda traces: traces.facts),
+        limit=_of_memory("facts f", "f.fact_no", lambda traces: traces.facts),
         changed="f.changed_at",
         decode=lambda _, row: codec.fact_from(row),
         long=codec.FACTS.places("content", "previous_content", "quote"),
@@ -407,7 +382,7 @@ SOURCES: dict[RecordKind, Source] = {
         order=("e.id",),
         number="e.held_no",
         select=codec.select_more(codec.HELD, "e.id", "s.agent_id"),
-        limit=_of_memory("held", "e.scope_id", "e.held_no", lambda traces: traces.held),
+        limit=_of_memory("held e", "e.held_no", lambda traces: traces.held),
         changed="e.held_at",
         decode=lambda _, row: codec.held_from(row),
         long=codec.HELD_ITEMS.places("content", "quote", "reasons"),
@@ -416,22 +391,21 @@ SOURCES: dict[RecordKind, Source] = {
         table="formations",
         order=("formations.id",),
         number=None,
-        select=f"SELECT {COLUMNS}, changes, id, agent_id FROM formations",
+        select=codec.select_more(FORMATION, "id", "agent_id"),
         limit=_limit_formations,
         changed="formations.updated_at",
         decode=formation_from,
-        long=(13, 14, 15, 16, 19),
+        long=FORMATIONS.places("error", "decisions", "usage", "counts", "changes"),
     ),
     RecordKind.USAGE: Source(
         table="usage_entries u",
         order=("u.id",),
         number=None,
-        select="SELECT u.id, u.at, u.agent_id, u.work, u.calls, u.id, u.agent_id"
-        " FROM usage_entries u",
+        select=f"SELECT {USAGE_ENTRIES.qualified}, u.id, u.agent_id FROM usage_entries u",
         limit=_of_agents("u.agent_id"),
         changed="u.at",
-        decode=_usage_entry,
-        long=(4,),
+        decode=lambda _, row: USAGE_ENTRIES.make(row),
+        long=USAGE_ENTRIES.places("calls"),
     ),
     RecordKind.AUDIT: Source(
         table="audit a",

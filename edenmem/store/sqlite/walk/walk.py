@@ -22,27 +22,24 @@ from edenmem.models.backup import (
     Record,
     RecordKind,
     Selection,
-    StoredAgent,
-    StoredSession,
-    StoredUser,
     StoredVersion,
     compare_records,
     forgotten_ids,
 )
 from edenmem.models.changes import HistoryEntry
-from edenmem.models.formation import UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import PresenceKind
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy
 from edenmem.models.records import AuditEntry
 from edenmem.models.scope import Scope
 from edenmem.store.common.loading import ADDED, BY_SCOPE, load_records, record_key
 from edenmem.store.protocol.walk import ALL
 from edenmem.store.sqlite.core import codec, scopes
-from edenmem.store.sqlite.core.codec import Row, Table, as_json, to_ms
+from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, GIVEN, Part, json_array
 from edenmem.store.sqlite.core.source_words import index_late_messages, refresh_words
 from edenmem.store.sqlite.formations.formations import insert_formation
+from edenmem.store.sqlite.formations.usage import ENTRIES, INSERT_ENTRY
 from edenmem.store.sqlite.host.rows import (
     INSERT_MESSAGE,
     MESSAGES,
@@ -120,11 +117,8 @@ class Walk(Part):
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[LoadResult]:
-        if dry_run:
-            with self._db.reading() as connection:
-                return Loader(connection, dry_run=True).load(kind, records)
-        with self._db.writing() as connection:
-            return Loader(connection, dry_run=False).load(kind, records)
+        with self._db.reading() if dry_run else self._db.writing() as connection:
+            return Loader(connection, dry_run=dry_run).load(kind, records)
 
 
 # -- the walk --------------------------------------------------------------------------------------
@@ -324,17 +318,8 @@ class _Lenient:
         return "text is not UTF-8" if broken else ""
 
 
-_USAGE = Table(
-    UsageEntry,
-    "usage_entries",
-    "u",
-    "id agent_id work",
-    times="at",
-    others={
-        "calls": as_json(Any, None),
-    },
-)
-_INSERT_USAGE = _USAGE.insert()
+#: Kinds whose records belong to the memory of one scope.
+_OF_MEMORY = BY_SCOPE | {RecordKind.REFLECTION, RecordKind.FACT, RecordKind.HELD}
 
 
 class Loader:
@@ -343,30 +328,12 @@ class Loader:
     def __init__(self, connection: sqlite3.Connection, *, dry_run: bool) -> None:
         self._db = connection
         self._dry_run = dry_run
-        #: Functions that insert a record; False if another has its unique value.
-        self._puts: dict[RecordKind, Callable[[Any], object]] = {
-            RecordKind.AGENT: lambda agent: self._put_account("agents", insert_account, agent),
-            RecordKind.USER: lambda user: self._put_account("users", insert_account, user),
-            RecordKind.SESSION: self._put_session,
-            RecordKind.MESSAGE: lambda one: self._put(INSERT_MESSAGE, MESSAGES.values(one)),
-            RecordKind.POLICY: self._put_policy,
-            RecordKind.CONSOLIDATION: self._put_text,
-            RecordKind.REFLECTION: self._put_reflection,
-            RecordKind.FACT: self._put_fact,
-            RecordKind.HELD: lambda one: insert_held(self._db, one, self._number_of(one.home)),
-            RecordKind.FORMATION: lambda one: insert_formation(self._db, one),
-            RecordKind.USAGE: lambda one: self._put(_INSERT_USAGE, _USAGE.values(one)),
-            RecordKind.AUDIT: self._put_entry,
-        }
 
     def load(self, kind: RecordKind, records: Sequence[Record]) -> list[LoadResult]:
         """Store records of a kind; return one result for each, in order."""
         if kind is RecordKind.HISTORY:
             return [self._put_version(record) for record in records]  # type: ignore[arg-type]
         return load_records(self, kind, records, dry_run=self._dry_run)
-
-    def _number_of(self, scope: Scope) -> int:
-        return scopes.make_number(self._db, scope)
 
     # -- rows --------------------------------------------------------------------------------
 
@@ -449,64 +416,59 @@ class Loader:
     def insert(
         self, kind: RecordKind, records: Sequence[Any], stored: Mapping[Any, Record | None]
     ) -> dict[int, str]:
-        put = self._puts[kind]
-        return {place: "" for place, record in enumerate(records) if put(record) is False}
+        return {place: "" for place, record in enumerate(records) if not self._put(kind, record)}
 
-    def _put(self, statement: str, values: Sequence[Any]) -> bool:
-        return self._db.execute(statement, values).rowcount > 0
+    def _put(self, kind: RecordKind, record: Any) -> bool:
+        """Insert a record; return False if another one has its unique value."""
+        db = self._db
+        number = scopes.make_number(db, record.home) if kind in _OF_MEMORY else 0
+        match kind:
+            case RecordKind.AGENT | RecordKind.USER:
+                insert_account(db, record)
+                if record.deleted:
+                    db.execute(f"UPDATE {kind}s SET deleted = 1 WHERE id = ?", (record.id,))
+            case RecordKind.SESSION:
+                insert_session(db, record)
+                db.execute(
+                    "UPDATE sessions SET last_memory_message_id = ? WHERE id = ?",
+                    (record.last_memory_message_id, record.id),
+                )
+            case RecordKind.MESSAGE:
+                return db.execute(INSERT_MESSAGE, MESSAGES.values(record)).rowcount > 0
+            case RecordKind.POLICY:
+                put_policy(db, record, number)
+                scopes.touch(db, number, to_ms(record.updated_at) or 0)
+            case RecordKind.CONSOLIDATION:
+                # The document of a buffer without a text is replaced by that of the text.
+                db.execute("DELETE FROM consolidations WHERE scope_id = ?", (number,))
+                put_text(db, record, number)
+                scopes.touch(db, number, to_ms(record.updated_at) or 0)
+            case RecordKind.REFLECTION:
+                insert_reflection(db, record, number)
+                pending = int(not record.absorbed)
+                if pending:  # every buffer has a document
+                    db.execute(
+                        "INSERT OR IGNORE INTO consolidations (scope_id, id, content, words,"
+                        " version, word_limit) VALUES (?, ?, '', 0, 0, 0)",
+                        (number, new_id()),
+                    )
+                at = to_ms(record.updated_at or record.formed_at)
+                scopes.touch(db, number, at, reflections=1, pending=pending)
+            case RecordKind.FACT:
+                documents.insert_fact(db, record, number)
+                scopes.touch(db, number, to_ms(record.changed_at), facts=1)
+            case RecordKind.HELD:
+                insert_held(db, record, number)
+            case RecordKind.FORMATION:
+                return insert_formation(db, record)
+            case RecordKind.USAGE:
+                return db.execute(INSERT_ENTRY, ENTRIES.values(record)).rowcount > 0
+            case RecordKind.AUDIT:
+                scope_id = None if record.scope is None else scopes.make_number(db, record.scope)
+                log.add_entries(db, [(record, scope_id)])
+        return True
 
-    def _put_account(
-        self,
-        table: str,
-        insert: Callable[[sqlite3.Connection, Any], object],
-        account: StoredAgent | StoredUser,
-    ) -> None:
-        insert(self._db, account)
-        if account.deleted:
-            self._db.execute(f"UPDATE {table} SET deleted = 1 WHERE id = ?", (account.id,))
-
-    def _put_session(self, session: StoredSession) -> None:
-        insert_session(self._db, session)
-        self._db.execute(
-            "UPDATE sessions SET last_memory_message_id = ? WHERE id = ?",
-            (session.last_memory_message_id, session.id),
-        )
-
-    # -- memory ------------------------------------------------------------------------------
-
-    def _put_policy(self, policy: Policy) -> None:
-        scope_id = self._number_of(policy.home)
-        put_policy(self._db, policy, scope_id)
-        scopes.touch(self._db, scope_id, to_ms(policy.updated_at) or 0)
-
-    def _put_text(self, text: Consolidation) -> None:
-        scope_id = self._number_of(text.home)
-        # The document of a buffer without a text is replaced by that of the text.
-        self._db.execute("DELETE FROM consolidations WHERE scope_id = ?", (scope_id,))
-        put_text(self._db, text, scope_id)
-        scopes.touch(self._db, scope_id, to_ms(text.updated_at) or 0)
-
-    def _put_reflection(self, reflection: Reflection) -> None:
-        scope_id = self._number_of(reflection.home)
-        insert_reflection(self._db, reflection, scope_id)
-        if not reflection.absorbed:  # every buffer has a document
-            self._db.execute(
-                "INSERT OR IGNORE INTO consolidations (scope_id, id, content, words, version,"
-                " word_limit) VALUES (?, ?, '', 0, 0, 0)",
-                (scope_id, new_id()),
-            )
-        pending = 0 if reflection.absorbed else 1
-        at = to_ms(reflection.updated_at or reflection.formed_at)
-        scopes.touch(self._db, scope_id, at, reflections=1, pending=pending)
-
-    def _put_fact(self, fact: Fact) -> None:
-        scope_id = self._number_of(fact.home)
-        documents.insert_fact(self._db, fact, scope_id)
-        scopes.touch(self._db, scope_id, to_ms(fact.changed_at), facts=1)
-
-    def _put_entry(self, entry: AuditEntry) -> None:
-        scope_id = None if entry.scope is None else self._number_of(entry.scope)
-        log.add_entries(self._db, [(entry, scope_id)])
+    # -- history -----------------------------------------------------------------------------
 
     def _put_version(self, version: StoredVersion) -> LoadResult:
         if self._is_of_another(version):
@@ -518,8 +480,8 @@ class Loader:
         if stored and stored[-1].place > version.place:
             return LoadResult(status=LoadStatus.KEPT, detail="its target has another history here")
         if not self._dry_run:
-            scope_id = self._number_of(version.scope)
-            log.add_versions(self._db, [(version, scope_id)])
+            number = scopes.make_number(self._db, version.scope)
+            log.add_versions(self._db, [(version, number)])
         return ADDED
 
     def _is_of_another(self, version: StoredVersion) -> bool:
