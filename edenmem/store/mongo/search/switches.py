@@ -19,7 +19,7 @@ from edenmem.models.embeddings import VectorSwitch
 from edenmem.models.indexes import IndexState
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, VectorSlot
+from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter
 from edenmem.store.mongo.search.search import SearchChoice, finds_vector_of
@@ -31,7 +31,7 @@ from edenmem.store.mongo.search.slots import (
     switch_document,
     vector_in,
 )
-from edenmem.store.mongo.search.vectors import agents_with_facts, models_of, pages_by_id
+from edenmem.store.mongo.search.vectors import by_agent_and_model, pages_by_id
 from edenmem.store.protocol.store import batched
 
 #: Vectors moved in one write.
@@ -88,29 +88,24 @@ class MongoSwitches:
         return self._db.facts.search_indexes().get(STAGED.index)
 
     def drop_switch_index(self) -> bool:
-        if not self._db.facts.answers_search():
-            return True
-        found = self._staged_index()
-        if found is None:
-            return True
-        if str(found.get("status") or "").upper() != "DELETING":
+        found = self._staged_index() if self._db.facts.answers_search() else None
+        if found is not None and str(found.get("status") or "").upper() != "DELETING":
             self._db.facts.drop_search_index(STAGED.index)
-        return self._staged_index() is None
+            found = self._staged_index()
+        return found is None
 
     def finds_vectors(self, model: str) -> bool:
         search, switch = self._choice.atlas(), self._slots.read_switch()
         if search is None or switch is None:
             return True
         slot = OWN if switch.phase in ("settling", "clearing") else STAGED
-        return all(
-            finds_vector_of(search, document, model, slot) for document in self._latest(slot)
-        )
-
-    def _latest(self, slot: VectorSlot) -> Iterator[Document]:
-        """Yield the facts whose vectors a backfill writes last."""
         there = {STAGED.model: {"$ne": None}} if slot is STAGED else {}
-        for of_model in self._all_models():
-            yield from self._db.facts.find({**of_model, **there}, sort=[("_id", -1)], limit=1)
+        latest = (  # the facts whose vectors a backfill writes last
+            document
+            for of_model in by_agent_and_model(self._db)
+            for document in self._db.facts.find({**of_model, **there}, sort=[("_id", -1)], limit=1)
+        )
+        return all(finds_vector_of(search, document, model, slot) for document in latest)
 
     # -- the vectors -----------------------------------------------------------------------
 
@@ -137,16 +132,10 @@ class MongoSwitches:
     def _pages(
         self, staged: Filter, fields: Filter, *, but: str | None = None
     ) -> Iterator[list[Document]]:
-        for of_model in self._all_models(but=but):
-            documents = pages_by_id(self._db.facts, {**of_model, **staged}, fields)
-            yield from batched(documents, _PAGE)
-
-    def _all_models(self, *, but: str | None = None) -> Iterator[Filter]:
-        """Yield filters for the facts of each agent and model, along an index."""
-        for agent in agents_with_facts(self._db, None):
-            for name in models_of(self._db, {"agent_id": agent}):
-                if but is None or name != but:
-                    yield {OWN.model: name, "agent_id": agent}
+        for of_model in by_agent_and_model(self._db):
+            if but is None or of_model[OWN.model] != but:
+                documents = pages_by_id(self._db.facts, {**of_model, **staged}, fields)
+                yield from batched(documents, _PAGE)
 
 
 def _settle_vector(document: Document) -> UpdateOne:

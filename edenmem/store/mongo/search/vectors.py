@@ -110,7 +110,8 @@ class MongoVectors:
     ) -> list[VectorCount]:
         owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
         is_staged = slot_of(self._slots.read_switch(), model) is STAGED
-        found = _count_models(self._db, owner, _parts(model, is_staged=is_staged))
+        parts = not_of_this_text(model) if is_staged else [{}]
+        found = _count_models(self._db, owner, parts)
         wrong = Counter[Any]()
         if is_staged:  # only facts with a staged vector count
             for agent, name in list(found):
@@ -142,26 +143,23 @@ class MongoVectors:
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> Iterator[Fact]:
         is_staged = slot_of(self._slots.read_switch(), model) is STAGED
-        for agent in agents_with_facts(self._db, agent_id):
-            for name in models_of(self._db, {"agent_id": agent}):
-                of_model = {"embedding_model": name, "agent_id": agent}
-                if name != model or is_staged:
-                    for part in _parts(model, is_staged=is_staged):
-                        found = pages_by_id(self._db.facts, {**of_model, **part}, codec.NO_VECTOR)
-                        yield from codec.read_owned(codec.fact_from, found)
-                    continue
+        parts = not_of_this_text(model) if is_staged else [{}]
+        for of_model in by_agent_and_model(self._db, agent_id):
+            if of_model["embedding_model"] == model and not is_staged:
                 unfit = (document for document, _ in _unfit(self._db, of_model, dimensions))
                 yield from codec.read_owned(codec.fact_from, unfit)
+                continue
+            for part in parts:
+                found = pages_by_id(self._db.facts, {**of_model, **part}, codec.NO_VECTOR)
+                yield from codec.read_owned(codec.fact_from, found)
 
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        for agent in agents_with_facts(self._db, agent_id):
-            for model in models_of(self._db, {"agent_id": agent}):
-                if model is None:
-                    continue
-                of_model = {"embedding_model": model, "agent_id": agent}
-                for document, has_one in _unfit(self._db, of_model, None):
-                    if not has_one:
-                        yield _finding_of(document, model)
+        for of_model in by_agent_and_model(self._db, agent_id):
+            if of_model["embedding_model"] is None:
+                continue
+            for document, has_one in _unfit(self._db, of_model, None):
+                if not has_one:
+                    yield _finding_of(document, of_model["embedding_model"])
 
     def drop_vectors(self, fact_ids: Sequence[str]) -> int:
         fields = {"embedding": "", "embedding_model": ""}
@@ -178,7 +176,7 @@ _BY_MODEL: Document = {
 
 
 def _count_models(
-    db: Connection, filter: Filter, parts: Sequence[Filter] = ({},)
+    db: Connection, filter: Filter, parts: Sequence[Filter]
 ) -> Counter[tuple[Any, str]]:
     """Count facts by agent and the model of their vector; "" counts those without a vector."""
     found = Counter[tuple[Any, str]]()
@@ -196,7 +194,18 @@ def _count_models(
 
 def _models_of(db: Connection, filter: Filter) -> Sequence[Any]:
     """Return conditions for facts without a model, and for the others: each is one index range."""
-    return models_of(db, filter) if filter else (None, {"$gte": ""})
+    if not filter:
+        return None, {"$gte": ""}
+    found = db.facts.distinct("embedding_model", filter)
+    return [None, *sorted(name for name in found if isinstance(name, str))]
+
+
+def by_agent_and_model(db: Connection, agent_id: str | None = None) -> Iterator[Filter]:
+    """Yield filters for the facts of each agent and model; None means no model."""
+    every = [] if agent_id else sorted(db.facts.distinct("agent_id"), key=str)
+    for agent in [object_id(agent_id)] if agent_id else every:
+        for name in _models_of(db, {"agent_id": agent}):
+            yield {"embedding_model": name, "agent_id": agent}
 
 
 def _without_vector(db: Connection, filter: Filter) -> Iterator[Document]:
@@ -206,19 +215,6 @@ def _without_vector(db: Connection, filter: Filter) -> Iterator[Document]:
         for document in db.facts.find({**filter, **way}, fields):
             if codec.decode_vector(document.get("embedding")) is None:
                 yield document
-
-
-def agents_with_facts(db: Connection, agent_id: str | None) -> list[Any]:
-    """Return the stored IDs of the agents with facts, or only of the given one."""
-    if agent_id is not None:
-        return [object_id(agent_id)]
-    return sorted(db.facts.distinct("agent_id"), key=str)
-
-
-def models_of(db: Connection, filter: Filter) -> list[str | None]:
-    """Return the models that facts name, and None for facts without a model."""
-    found = db.facts.distinct("embedding_model", filter)
-    return [None, *sorted(name for name in found if isinstance(name, str))]
 
 
 def _unfit(
@@ -243,11 +239,6 @@ def pages_by_id(
             return
         later = {**filter, **after("_id", page[-1]["_id"])}
         page = list(collection.find(later, projection, sort=_BY_ID, limit=BATCH))
-
-
-def _parts(model: str, *, is_staged: bool) -> list[Filter]:
-    """Return filters for all facts; with ``is_staged`` for those without a staged vector."""
-    return not_of_this_text(model) if is_staged else [{}]
 
 
 def _not_of_length(dimensions: int | None) -> list[Filter]:

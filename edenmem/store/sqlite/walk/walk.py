@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import msgspec
@@ -97,13 +97,20 @@ class Walk(Part):
         snapshot: bool = False,
         unwritten: bool = False,
     ) -> Iterator[Document]:
-        if snapshot:
-            with self._db.reading() as connection:
-                yield from _walk(
-                    lambda: nullcontext(connection), kinds, selection, with_vectors, unwritten
-                )
-        else:
-            yield from _walk(self._db.reading, kinds, selection, with_vectors, unwritten)
+        with ExitStack() as stack:
+            borrow: _Borrow = self._db.reading
+            if snapshot:
+                one = nullcontext(stack.enter_context(self._db.reading()))
+                borrow = lambda: one  # noqa: E731 - the reading of all pages
+            for kind in RecordKind:
+                if kind is RecordKind.HISTORY and kind in kinds:
+                    yield from _versions(borrow, selection, unwritten)
+                elif kind in kinds:
+                    is_long = kind is RecordKind.FACT and with_vectors
+                    source = FACTS_WITH_VECTORS if is_long else SOURCES[kind]
+                    where = source.narrow(selection)
+                    for _, document in _read(borrow, kind, source, where, "1"):
+                        yield document
 
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
         return {row[0] for row in self._fetch(_PRESENT[kind], (json_array(ids),))}
@@ -122,26 +129,6 @@ class Walk(Part):
 
 
 # -- the walk --------------------------------------------------------------------------------------
-
-
-def _walk(
-    borrow: _Borrow,
-    kinds: Sequence[RecordKind],
-    selection: Selection,
-    with_vectors: bool,
-    unwritten: bool,
-) -> Iterator[Document]:
-    for kind in RecordKind:
-        if kind not in kinds:
-            continue
-        if kind is RecordKind.HISTORY:
-            yield from _versions(borrow, selection, unwritten)
-            continue
-        source = FACTS_WITH_VECTORS if kind is RecordKind.FACT and with_vectors else SOURCES[kind]
-        where = source.narrow(selection)
-        for condition in source.classes:
-            for _, document in _read(borrow, kind, source, where, condition):
-                yield document
 
 
 def _versions(borrow: _Borrow, selection: Selection, unwritten: bool) -> Iterator[Document]:
