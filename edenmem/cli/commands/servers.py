@@ -400,38 +400,29 @@ def mcp(
     options.needs({"--host": host, "--port": port}, "--http", http)
     options.exclusive({"--session": session, "--http": http}, hint="HTTP serves many sessions")
     host, port = host or _HOST, _PORT if port is None else port
-    named = {"--agent": agent, "--user": user, "--session": session}
-    given = [word for option, name in named.items() if name for word in (option, name)]
-    given += ["--write"] if write else []
-    if action:
-        if client is None:
-            raise Missing("CLIENT", hint=f"one of: {', '.join(Client)}")
-        for name, find in zip(
-            named.values(),
-            (run.resolver.agent, run.resolver.user, run.resolver.session),
-            strict=True,
-        ):
-            if name:  # checked now instead of when a client starts the server
-                find(name)
-        if http:
-            _print_http_config(run, client, given, host, port)
-        else:
-            _print_config(run, client, given)
-        if find_spec("mcp") is None:
-            run.out.note(f"the MCP server is not installed: {install_hint('mcp')}")
-        return
-    if run.out.is_data:
-        raise UsageError("--format does not apply: stdout carries the protocol")
-    run.refuse_output_file("stdout carries the protocol")
-    if find_spec("mcp") is None:
-        raise ConfigError("the MCP server is not installed", hint=install_hint("mcp"))
-    if http and not all(map(find_spec, ("fastapi", "httpx", "prometheus_client"))):
-        raise ConfigError("--http needs the server", hint=install_hint("mcp", "server"))
-    if write:
-        run.must_write("edenmem mcp --write")
+    if action and client is None:
+        raise Missing("CLIENT", hint=f"one of: {', '.join(Client)}")
+    if client is not None:
+        is_secret = http and has_password(run.settings.store.uri)
+        store = [] if is_secret else run.options_elsewhere(_config_file(run))
+    else:
+        _check_servable(run, http=http)
+        if write:
+            run.must_write("edenmem mcp --write")
     chosen = options.choose_agent(run, agent)
     user_id = run.resolver.user(user).id if user else None
     session_id = run.resolver.session(session).id if session else None
+    named = {"--agent": agent or chosen.username or chosen.id, "--user": user, "--session": session}
+    given = [word for option, name in named.items() if name for word in (option, name)]
+    given += ["--write"] if write else []
+    if client is not None:
+        if http:
+            _print_http_config(run, client, [*store, "mcp", *given], host, port)
+        else:
+            _print_config(run, client, [*store, "mcp", *given])
+        if find_spec("mcp") is None:
+            run.out.note(f"the MCP server is not installed: {install_hint('mcp')}")
+        return
     if http:
         _serve_http(run, host, port, agent_id=chosen.id, user_id=user_id, write=write)
         return
@@ -450,6 +441,17 @@ def mcp(
         await serve_stdio(build_server(lambda _: reach, seconds=seconds), sys.stdin)
 
     run.serve(work, llm=write)
+
+
+def _check_servable(run: Invocation, *, http: bool) -> None:
+    """Check that stdout is free for the protocol, and that the server is installed."""
+    if run.out.is_data:
+        raise UsageError("--format does not apply: stdout carries the protocol")
+    run.refuse_output_file("stdout carries the protocol")
+    if find_spec("mcp") is None:
+        raise ConfigError("the MCP server is not installed", hint=install_hint("mcp"))
+    if http and not all(map(find_spec, ("fastapi", "httpx", "prometheus_client"))):
+        raise ConfigError("--http needs the server", hint=install_hint("mcp", "server"))
 
 
 def _serve_http(
@@ -484,21 +486,16 @@ def _serve_http(
 # -- config --------------------------------------------------------------------------------------
 
 
-def _print_config(run: Invocation, client: Client, extra: Sequence[str]) -> None:
+def _print_config(run: Invocation, client: Client, words: Sequence[str]) -> None:
     """Print the configuration of a client with its own folder and environment."""
-    command = [*own_command(), *run.options_elsewhere(_config_file(run)), "mcp"]
-    if "--agent" not in extra:  # a client cannot ask which one
-        only = options.choose_agent(run, None)
-        command += ["--agent", only.username or only.id]
-    sys.stdout.write(to_json(stdio_config(client, [*command, *extra]), indent=2) + "\n")
+    sys.stdout.write(to_json(stdio_config(client, [*own_command(), *words]), indent=2) + "\n")
     origins = {key: origin for key, origin in run.loaded.origins.items() if key != "store.uri"}
-    named = sorted({origin for origin in origins.values() if origin.isupper()})
-    if named:
+    if named := sorted({origin for origin in origins.values() if origin.isupper()}):
         run.out.note(f"set in this shell, but not for the client: {', '.join(named)}")
 
 
 def _print_http_config(
-    run: Invocation, client: Client, extra: Sequence[str], host: str, port: int
+    run: Invocation, client: Client, words: Sequence[str], host: str, port: int
 ) -> None:
     """Print the configuration of a client for a running server, and the command that starts it."""
     is_local = host in ("127.0.0.1", "::1", "localhost")
@@ -507,10 +504,7 @@ def _print_http_config(
     sys.stdout.write(to_json(config, indent=2) + "\n")
     address = [] if host == _HOST else ["--host", host]
     address += [] if port == _PORT else ["--port", str(port)]
-    is_secret = has_password(run.settings.store.uri)
-    store = [] if is_secret else run.options_elsewhere(_config_file(run))
-    command = ["edenmem", *store, "mcp", *extra, "--http", *address]
-    run.out.note(f"start the server with: {shlex.join(command)}")
+    run.out.note(f"start the server with: {shlex.join(['edenmem', *words, '--http', *address])}")
 
 
 def _config_file(run: Invocation) -> Path | None:
