@@ -95,6 +95,13 @@ class Result(NamedTuple):
         assert self.code == 0, f"exit {self.code}\n{self.out}\n{self.err}"
         return self
 
+    def fails(self, code: int, *words: str) -> Result:
+        """This, if it ended with this code, and its messages have these words."""
+        assert self.code == code, f"exit {self.code}\n{self.out}\n{self.err}"
+        for each in words:
+            assert each in self.err
+        return self
+
 
 class Cli:
     """Runs edenmem on one store: as if it were a process of its own, or as one."""
@@ -102,6 +109,11 @@ class Cli:
     def __init__(self, uri: str, cwd: Path) -> None:
         self.uri = uri
         self.cwd = cwd
+
+    @property
+    def file(self) -> Path:
+        """The file of a SQLite store."""
+        return Path(self.uri.removeprefix("sqlite:///"))
 
     def environment(self, columns: int, extra: Mapping[str, str]) -> dict[str, str]:
         """A shell's environment."""

@@ -160,8 +160,7 @@ def test_a_terminal_sees_what_goes_on(cold: Cold) -> None:
 
 def test_quiet_leaves_the_bar_out(cold: Cold) -> None:
     cold.add("quiet")
-    result = cold.cli.on_terminal("cold", "run", "--quiet", env=cold.env)
-    assert "looking for" not in result.out
+    assert "looking for" not in cold.cli.on_terminal("cold", "run", "--quiet", env=cold.env).out
 
 
 def test_a_dry_run_lists_what_would_be_done(cold: Cold) -> None:
@@ -202,9 +201,7 @@ def test_options_reach_the_run(cold: Cold) -> None:
     ids=lambda given: " ".join(given),
 )
 def test_a_wrong_option_is_named(cold: Cold, arguments: tuple[str, str]) -> None:
-    result = cold("run", *arguments)
-    assert result.code == 2
-    assert arguments[0] in result.err
+    cold("run", *arguments).fails(2, arguments[0])
 
 
 def test_the_budget_in_tokens_ends_a_run_well(cold: Cold) -> None:
@@ -220,9 +217,7 @@ def test_the_budget_in_tokens_ends_a_run_well(cold: Cold) -> None:
 
 def test_the_budget_in_money_needs_prices(cold: Cold) -> None:
     cold.add("quiet")
-    result = cold("run", "--max-cost", "1.5")
-    assert result.code == 2
-    assert "llm.prices" in result.err
+    cold("run", "--max-cost", "1.5").fails(2, "llm.prices")
     priced = ("--set", 'llm.prices={"fast-1": [1, 1], "slow-1": [1, 1]}')
     report = cold.report("--max-cost", "1.5", *priced)
     assert report["formed"] == 1
@@ -236,9 +231,7 @@ def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None
     for number in range(8):
         cold.add(f"s{number}")
     cold.endpoint.script.extend([failing(503)] * 12)
-    result = cold("run", *ONE)
-    assert result.code == 5
-    assert "the run stopped early" in result.err
+    cold("run", *ONE).fails(5, "the run stopped early")
     assert len(cold.endpoint.requests) == 3
     cold.endpoint.script.clear()
     assert cold.report()["formed"] == 8
@@ -248,16 +241,13 @@ def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None
 def test_a_refused_key_is_exit_5_at_once(cold: Cold) -> None:
     for number in range(4):
         cold.add(f"s{number}")
-    result = cold("run", *ONE, env={"EDENMEM_LLM_API_KEY": "sk-wrong"})
-    assert result.code == 5
+    result = cold("run", *ONE, env={"EDENMEM_LLM_API_KEY": "sk-wrong"}).fails(5)
     assert len(cold.endpoint.requests) == 1
     assert "sk-wrong" not in result.out + result.err
 
 
 def test_no_database_is_exit_5_with_the_way_out(empty_cli: Cli) -> None:
-    result = empty_cli("cold", "run")
-    assert result.code == 5
-    assert "edenmem init" in result.err
+    empty_cli("cold", "run").fails(5, "edenmem init")
 
 
 def test_a_session_that_hangs_is_cut_at_its_time(cold: Cold) -> None:
@@ -290,8 +280,7 @@ def test_a_signal_in_the_middle_then_another_run_finishes_all(cold: Cold) -> Non
         FormationStatus.APPLIED,
     }
     cold.endpoint.script.clear()
-    after = cold.report()
-    assert report["formed"] + after["formed"] == 12
+    assert report["formed"] + cold.report()["formed"] == 12
     cold.check()
 
 
@@ -363,13 +352,10 @@ def test_a_failed_range_is_retried_by_hand(cold: Cold) -> None:
     first, _ = cold("status", "--format", "json").data
     assert cold("retry", "--all", "--dry-run").ok()
     assert cold.report()["formed"] == 0
-    unknown = cold("retry", "0" * 24)
-    assert (unknown.code, "edenmem cold status" in unknown.err) == (3, True)
+    cold("retry", "0" * 24).fails(3, "edenmem cold status")
     assert cold("retry", first["id"]).code == 0
     assert cold.report()["formed"] == 1
-    again = cold("retry", first["id"])
-    assert again.code == 4
-    assert "applied, not failed" in again.out
+    assert "applied, not failed" in cold("retry", first["id"]).fails(4).out
     [result] = cold("retry", "--all", "--format", "json").data
     assert result["retried"] is True
     assert cold.report()["formed"] == 1

@@ -86,7 +86,7 @@ def test_profiles_are_offered(shared_cli: Cli) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_name_that_a_shell_would_run_is_offered_by_its_id(cli: Cli, shell: str) -> None:
-    store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
+    store = SqliteStore(cli.file)
     ids = {f"{number:024x}" for number in range(1, len(DANGEROUS) + 1)}
     for user_id, name in zip(sorted(ids), DANGEROUS, strict=True):
         assert store.host.add_user(make_user(name, id=user_id))

@@ -61,15 +61,13 @@ def test_what_is_wrong_is_told_with_what_mends_it(at_doctor: Callable[..., Cli])
     told = " ".join(run("doctor").ok().out.split())  # which reads no hashes
     assert "hashes, blank, limits" in told
     assert "'edenmem doctor --full' runs them" in told
-    seen = run("doctor", "--full")
-    assert seen.code == 1
+    seen = run("doctor", "--full").fails(1)
     told = " ".join(seen.out.split())
     assert "hashes 1 found" in told
     assert '"The gate opens at nine."' in told
     assert "> edenmem doctor --fix" in told
     assert "1 problem, 2 notes; 'edenmem doctor --fix' repairs 1 of them" in told
-    quiet = run("doctor", "--quiet", "--full")
-    assert quiet.code == 1
+    quiet = run("doctor", "--quiet", "--full").fails(1)
     assert "hashes" in quiet.out
     assert "buffers" not in quiet.out
     assert run("doctor", "--check", "sources").code == 0  # a note
@@ -98,11 +96,8 @@ def test_formats_for_programs(at_doctor: Callable[..., Cli], tmp_path: Path) -> 
 def test_mending_in_a_pipe_wants_to_be_told(at_doctor: Callable[..., Cli]) -> None:
     """Known failure 42: no option skips the confirmation by the way."""
     cli = at_doctor(damage.counts_are_wrong, damage.a_reflection_says_nothing)
-    refused = cli("doctor", "--fix")
-    assert refused.code == 2
-    assert "--yes" in refused.err
-    planned = cli("doctor", "--fix", "--dry-run")
-    assert planned.code == 1
+    cli("doctor", "--fix").fails(2, "--yes")
+    planned = cli("doctor", "--fix", "--dry-run").fails(1)
     assert "counters" in planned.out
     assert "nothing was changed" in planned.err
     assert cli("doctor", "--check", "counters").code == 1
@@ -133,23 +128,20 @@ def test_on_a_terminal_it_shows_the_plan_and_asks(
 @pytest.mark.slow
 def test_what_is_asked_and_not_wanted_is_left(at_doctor: Callable[..., Cli]) -> None:
     cli = at_doctor(damage.counts_are_wrong)
-    screen = cli.on_terminal("doctor", "--fix", answers=[("Repair this?", "n")])
-    assert screen.code == 1
+    screen = cli.on_terminal("doctor", "--fix", answers=[("Repair this?", "n")]).fails(1)
     assert "nothing was changed" in screen.out
     assert cli("doctor", "--check", "counters").code == 1
 
 
 @pytest.mark.slow
 def test_no_database_and_none_that_answers(empty_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = empty_cli("doctor")
-    assert missing.code == 1
+    missing = empty_cli("doctor").fails(1)
     assert "edenmem init" in missing.out
     assert "no database yet" in missing.out
     monkeypatch.setenv("EDENMEM_STORE_CONNECT_TIMEOUT_SECONDS", "0.2")
     down = Cli("mongodb://127.0.0.1:9/none", empty_cli.cwd)
     for options in ((), ("--quiet",), ("--check", "hashes")):
-        answer = down("doctor", *options)
-        assert answer.code == 5
+        answer = down("doctor", *options).fails(5)
         assert "cannot reach MongoDB" in answer.out
 
 
@@ -160,9 +152,7 @@ def test_options_that_do_not_go_together(at_doctor: Callable[..., Cli]) -> None:
     no_cluster = run("doctor", "--atlas")
     assert no_cluster.code == 2
     assert "is SQLite" in no_cluster.err  # and asks for no --yes first
-    unknown = run("doctor", "--check", "hash")
-    assert unknown.code == 2
-    assert "hashes" in unknown.err
+    run("doctor", "--check", "hash").fails(2, "hashes")
 
 
 def test_the_list_of_checks(at_doctor: Callable[..., Cli]) -> None:
@@ -180,11 +170,10 @@ def test_hostile_memory_is_shown_as_text(cli: Cli, monkeypatch: pytest.MonkeyPat
     from tests.support.ward import SqliteWard as Hands
 
     hands = object.__new__(Hands)
-    hands.path = Path(cli.uri.removeprefix("sqlite:///"))
+    hands.path = cli.file
     hands.run("UPDATE facts SET hash = 'x' || id")
     hands.run("UPDATE scopes SET owner = owner || char(27) || '[2J' WHERE kind = 'shard'")
-    screen = cli.on_terminal("doctor", "--check", "hashes", "--check", "owners")
-    assert screen.code == 1
+    screen = cli.on_terminal("doctor", "--check", "hashes", "--check", "owners").fails(1)
     assert "[bold]loud" in screen.out
     assert not controls(screen.out) - {"\x1b", "\r"}  # of the line that tells of the work
     assert "\x1b[2J" not in screen.out

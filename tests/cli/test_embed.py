@@ -47,8 +47,7 @@ def test_facts_without_vectors_get_them(cli: Cli, endpoint: FakeOpenAI) -> None:
     before = cli("embed", "status", *options).ok()
     assert "mira" in before.out
     assert f"{FACTS} facts not found by meaning" in before.err
-    dry = cli("embed", "backfill", "--dry-run", *options).ok()
-    assert f"would embed  {FACTS} facts" in dry.out
+    assert f"would embed  {FACTS} facts" in cli("embed", "backfill", "--dry-run", *options).ok().out
     assert not endpoint.requests
 
     done = cli("embed", "backfill", *options).ok()
@@ -70,9 +69,7 @@ def test_vectors_of_another_model_are_replaced_only_if_it_is_said(
 ) -> None:
     cli("embed", "backfill", *embedding(endpoint)).ok()
     new = embedding(endpoint, "text-embedding-3-small")
-    refused = cli("embed", "backfill", *new)
-    assert refused.code == 2
-    assert "--yes" in refused.err
+    cli("embed", "backfill", *new).fails(2, "--yes")
     said = cli.on_terminal("embed", "backfill", *new, answers=[("Replace 5 vectors?", "n")])
     assert said.code == 0
     assert "nothing was changed" in said.out
@@ -95,21 +92,17 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(cli: Cli, endpoint: FakeOp
 @pytest.mark.slow
 def test_a_failed_batch_is_exit_1_and_a_wrong_key_exit_5(cli: Cli, endpoint: FakeOpenAI) -> None:
     endpoint.script.append(failing(500, "broken"))
-    failed = cli("embed", "backfill", *embedding(endpoint))
-    assert failed.code == 1
-    assert "broken" in failed.err
+    cli("embed", "backfill", *embedding(endpoint)).fails(1, "broken")
     endpoint.script.append(failing(401, "who are you"))
-    refused = cli("embed", "backfill", "--format", "json", *embedding(endpoint))
-    assert refused.code == 5
-    assert "stopped early" in refused.err
+    refused = cli("embed", "backfill", "--format", "json", *embedding(endpoint)).fails(
+        5, "stopped early"
+    )
     report = json.loads(refused.out)
     assert report["embedded"] == 0
 
 
 def test_without_a_model_the_error_says_what_to_install(cli: Cli) -> None:
-    result = cli("embed", "status")
-    assert result.code == 2
-    assert install_hint("local") in result.err
+    cli("embed", "status").fails(2, install_hint("local"))
 
 
 @pytest.mark.slow
@@ -119,8 +112,7 @@ def test_why_not_tells_where_a_fact_is_lost(cli: Cli, endpoint: FakeOpenAI) -> N
     other = cli(*ask).ok()
     assert "dropped at scope" in other.out
     assert "--user" in other.out
-    named = cli(*ask, "--user", "lena").ok()
-    assert "found" in named.out
+    assert "found" in cli(*ask, "--user", "lena").ok().out
     cli("embed", "backfill", *embedding(endpoint)).ok()
     (answer,) = cli(*ask, "-u", "lena", "--format", "json", *embedding(endpoint)).ok().rows
     assert [place["name"] for place in answer["lists"]] == ["semantic", "text"]
@@ -166,11 +158,9 @@ def test_a_model_that_is_not_installed_is_an_error_with_the_command(
 ) -> None:
     monkeypatch.setattr("edenmem.embed.e5.importlib.util.find_spec", lambda name: None)
     options = ("--set", "embedding.provider=local")
-    refused = cli(
-        "embed", "status", *options, "--set", "embedding.local_model=multilingual-e5-small"
+    cli("embed", "status", *options, "--set", "embedding.local_model=multilingual-e5-small").fails(
+        5, install_hint("multilingual")
     )
-    assert refused.code == 5
-    assert install_hint("multilingual") in refused.err
 
 
 def test_vectors_of_a_local_model_are_met_by_naming_it(cli: Cli) -> None:
@@ -205,8 +195,7 @@ def test_one_command_fills_and_switches(cli: Cli, endpoint: FakeOpenAI) -> None:
     assert before[0] == WALK
     dry = cli("embed", "use", NEW, "--dry-run", *old).ok()
     assert f"would embed  {FACTS} facts, keeping old vectors" in dry.out
-    refused = cli("embed", "use", NEW, *old)
-    assert (refused.code, "--yes" in refused.err) == (2, True)
+    cli("embed", "use", NEW, *old).fails(2, "--yes")
 
     done = cli("embed", "use", NEW, "--yes", *old).ok()
     assert f"{FACTS} facts to embed with {NEW}, about" in done.err
@@ -231,10 +220,7 @@ def test_one_command_fills_and_switches(cli: Cli, endpoint: FakeOpenAI) -> None:
     )
     assert re.search(rf"facts settled\S*\s+{FACTS + 1}", shown.out)
     assert found(cli, *new)[0] == WALK
-    late = cli(*ASK, *old)
-    assert late.code == 5
-    assert f"'{NEW}'" in late.err
-    assert f"'{OLD}'" in late.err
+    cli(*ASK, *old).fails(5, f"'{NEW}'", f"'{OLD}'")
     assert cli("embed", "use", "--back", "--yes", *new).code == 3
 
 
@@ -244,11 +230,9 @@ def test_a_switch_is_reverted_and_abandoned(cli: Cli, endpoint: FakeOpenAI) -> N
     cli("embed", "backfill", *old).ok()
     (report,) = cli("embed", "use", NEW, "--yes", "--format", "json", *old).ok().rows
     assert (report["in_force"], report["filled"]["embedded"]) == (NEW, FACTS)
-    back = cli("embed", "use", "--back", "--yes", *old).ok()
-    assert f"model  {OLD}" in back.out
+    assert f"model  {OLD}" in cli("embed", "use", "--back", "--yes", *old).ok().out
     assert cli("embed", "use", "--drop-old", "--yes", *old).code == 4
-    gone = cli("embed", "use", "--abandon", "--yes", *old).ok()
-    assert f"vectors removed  {FACTS}" in gone.out
+    assert f"vectors removed  {FACTS}" in cli("embed", "use", "--abandon", "--yes", *old).ok().out
 
 
 @pytest.mark.slow
@@ -275,10 +259,8 @@ def test_killed_it_goes_on_where_it_was(cli: Cli, endpoint: FakeOpenAI) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert found(cli, *old)[0] == WALK
-    status = cli("embed", "status", *old).ok()
-    assert f"being prepared; {OLD} is in use" in status.out
-    done = cli(*command, env=unset).ok()
-    assert f"vectors of {OLD} are kept" in done.out
+    assert f"being prepared; {OLD} is in use" in cli("embed", "status", *old).ok().out
+    assert f"vectors of {OLD} are kept" in cli(*command, env=unset).ok().out
     assert found(cli, *embedding(endpoint, NEW))[0] == WALK
 
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,31 +115,26 @@ def test_nonsense_is_exit_1_and_waits_for_no_person(talk: Cli) -> None:
 def test_a_wrong_setting_is_exit_2_and_counts_as_no_try(talk: Cli) -> None:
     wrong = ("--set", "llm.provider=replay", "--set", "llm.replay=/nope")
     for _ in range(3):
-        failed = talk("form", "harbour", *wrong)
-        assert (failed.code, "cannot read /nope" in failed.err) == (2, True)
-    cold = talk("cold", "run", *wrong, "--set", "cold.quiet_minutes=0.001")
-    assert cold.code == 2, cold.err
+        talk("form", "harbour", *wrong).fails(2, "cannot read /nope")
+    talk("cold", "run", *wrong, "--set", "cold.quiet_minutes=0.001").fails(2)
     (report,) = talk("form", "harbour", *scripted(talk, FORMED), "--format", "json").ok().data
     assert report["outcome"] == "applied"
 
 
 def test_one_scope_that_fails_is_exit_1_and_named(talk: Cli) -> None:
-    result = talk("consolidate", "--force", *scripted(talk, {}))
-    assert result.code == 1
-    assert "mira: user lena: " in result.err
+    result = talk("consolidate", "--force", *scripted(talk, {})).fails(1, "mira: user lena: ")
     assert "failed" in result.out
 
 
 def test_a_session_that_cannot_be_formed_stops_no_other(talk: Cli) -> None:
     """Known failure 75."""
     due = ("--set", "formation.message_interval=1", "--set", "formation.min_messages=1")
-    store = SqliteStore(Path(talk.uri.removeprefix("sqlite:///")))
+    store = SqliteStore(talk.file)
     with closing(store.database):
         ghost = make_session([make_agent("ghost")], name="haunted")
         store.host.put_session(ghost)
         store.host.add_messages(ghost.id, make_messages(ghost, 4))
-    result = talk("form", "--due", *due, *scripted(talk, FORMED))
-    assert result.code == 1
+    result = talk("form", "--due", *due, *scripted(talk, FORMED)).fails(1)
     assert "harbour" in result.out
     assert "haunted: no agent of session 'haunted' exists" in result.err
     assert "Traceback" not in result.err
@@ -159,8 +153,7 @@ def test_what_was_rejected_is_counted_by_rule_and_listed(talk: Cli) -> None:
     assert f"  would add user fact: {FACT}" in short.out
     (counted,) = talk.json("form", "harbour", "--dry-run", *options)
     assert (counted["facts_added"], counted["reflections"]) == (1, {"user": 1})
-    told = talk("form", "harbour", "--verbose", *options).ok()
-    assert "The harbour opens at six." in told.out
+    assert "The harbour opens at six." in talk("form", "harbour", "--verbose", *options).ok().out
     assert (
         "The harbour opens at six." in talk("form", "harbour", "--again", "-v", *options).ok().out
     )
@@ -230,8 +223,7 @@ def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None
     ]}  # fmt: skip
     talk("import", "-", input=json.dumps(later)).ok()
     answers = {("reflections", "harbour/mira/1"): reflections(session=["Lena is early."])}
-    failed = talk("form", "harbour", "kites", *scripted(talk, answers))
-    assert failed.code == 5
+    failed = talk("form", "harbour", "kites", *scripted(talk, answers)).fails(5)
     assert "harbour" in failed.out
     assert "applied" in failed.out
     assert "error: kites: " in failed.err
@@ -396,16 +388,11 @@ def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
     assert (empty.code, empty.out) == (2, "")
     assert "the text to remember is empty" in empty.err
     assert "the text to remember is empty" in talk("remember", "  ", "--agent", "mira").err
-    piped = talk("remember", *options, input=NOTE)
-    assert (
-        piped.code,
-        "TEXT or --file is missing\n  hint: TEXT - reads from stdin" in piped.err,
-    ) == (2, True)
-    words = talk("remember", "two", "words", *options)
-    assert (words.code, "in quotes" in words.err) == (2, True)
+    talk("remember", *options, input=NOTE).fails(
+        2, "TEXT or --file is missing\n  hint: TEXT - reads from stdin"
+    )
+    talk("remember", "two", "words", *options).fails(2, "in quotes")
     assert talk("remember", NOTE, "--file", "notes.txt", *options).code == 2
     assert talk("remember", NOTE, "--user", "nobody", *options).code == 3
     talk("agent", "set", "mira", "--no-user-memory", "--no-agent-memory").ok()
-    closed = talk("remember", NOTE, *options)
-    assert closed.code == 2
-    assert "edenmem show agent:mira" in closed.err
+    talk("remember", NOTE, *options).fails(2, "edenmem show agent:mira")

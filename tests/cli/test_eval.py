@@ -88,11 +88,12 @@ def test_labels_that_mean_nothing_are_reported(shared_cli: Cli, tmp_path: Path) 
         row("whale lanterns", WHALES, "Nobody said this.", user="lena"),
         row("whale lanterns", WHALES),  # without --user, no user's facts are seen
     )
-    result = shared_cli("eval", file)
-    assert result.code == 1
-    assert "queries.jsonl:1: no searched fact has the text: 'Nobody said this.'" in result.err
-    assert f"queries.jsonl:2: fact is outside the scopes of this line: {WHALES}" in result.err
-    assert "1 skipped" in result.err
+    result = shared_cli("eval", file).fails(
+        1,
+        "queries.jsonl:1: no searched fact has the text: 'Nobody said this.'",
+        f"queries.jsonl:2: fact is outside the scopes of this line: {WHALES}",
+        "1 skipped",
+    )
     assert result.out.splitlines()[1].split()[-1] == "1"
 
 
@@ -111,24 +112,17 @@ def test_labels_that_mean_nothing_are_reported(shared_cli: Cli, tmp_path: Path) 
 def test_a_bad_line_is_named(
     shared_cli: Cli, tmp_path: Path, bad: str, code: int, says: str
 ) -> None:
-    result = shared_cli("eval", write(tmp_path, GOOD[0], bad))
-    assert result.code == code
-    assert says in result.err
-    assert result.out == ""
+    assert shared_cli("eval", write(tmp_path, GOOD[0], bad)).fails(code, says).out == ""
 
 
 def test_what_cannot_be_done_is_refused(shared_cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path, *GOOD)
-    missing = shared_cli("eval", str(tmp_path / "none.jsonl"))
-    assert (missing.code, "no such file" in missing.err) == (3, True)
-    wanting = shared_cli("eval", file, "--recipe", "rrf")
-    assert (wanting.code, "needs an embedding model" in wanting.err) == (2, True)
+    shared_cli("eval", str(tmp_path / "none.jsonl")).fails(3, "no such file")
+    shared_cli("eval", file, "--recipe", "rrf").fails(2, "needs an embedding model")
 
 
 @pytest.mark.slow
 def test_hostile_queries_are_harmless(shared_cli: Cli, tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07\u202e[red]never stored[/red]"
     file = write(tmp_path, row(evil, evil, kind=evil), row("walk", WALK, kind=evil))
-    result = shared_cli.on_terminal("eval", file)
-    assert result.code == 1
-    assert not controls(result.out)
+    assert not controls(shared_cli.on_terminal("eval", file).fails(1).out)

@@ -21,12 +21,10 @@ def _other(cli: Cli, tmp_path: Path) -> Cli:
 
 
 def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_path: Path) -> None:
-    written = cli("export", "backup.jsonl.gz").ok()
-    assert "records to backup.jsonl.gz" in written.out
+    assert "records to backup.jsonl.gz" in cli("export", "backup.jsonl.gz").ok().out
     assert (tmp_path / "backup.jsonl.gz").stat().st_mode & 0o777 == 0o600
     other = _other(cli, tmp_path)
-    looked = other("import", "backup.jsonl.gz", "--dry-run").ok()
-    assert "added" in looked.out
+    assert "added" in other("import", "backup.jsonl.gz", "--dry-run").ok().out
     assert other.json("agent", "list") == []
     other("import", "backup.jsonl.gz").ok()
 
@@ -34,8 +32,7 @@ def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_pa
     assert cli.json(*searched) == other.json(*searched)
     context = ("context", VISIT, "--agent", "mira")
     assert cli(*context).ok().out == other(*context).ok().out
-    again = other("import", "backup.jsonl.gz").ok()
-    assert "added" not in again.out
+    assert "added" not in other("import", "backup.jsonl.gz").ok().out
 
     cli("export", "one.jsonl").ok()
     other("export", "two.jsonl").ok()
@@ -52,8 +49,7 @@ def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -
     assert all(row["embedding"] is None for row in rows if row["type"] == "fact")
     assert " facts" in piped.err
     cli("export", "facts.jsonl").ok()
-    refused = cli("export", "facts.jsonl")
-    assert (refused.code, "--force" in refused.err) == (4, True)
+    cli("export", "facts.jsonl").fails(4, "--force")
     assert cli("export", "x.jsonl", "--format", "csv").code == 2
     assert cli("export", "no/such/folder.jsonl").code == 2
     assert sorted(path.name for path in tmp_path.glob("*.jsonl*")) == ["facts.jsonl"]
@@ -62,23 +58,19 @@ def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -
     other = _other(cli, tmp_path)
     for cut in (whole[:-200], gzip.compress(whole, mtime=0)[:-20]):
         (tmp_path / "cut.jsonl").write_bytes(cut)
-        result = other("import", "cut.jsonl")
-        assert result.code == 2
-        assert ".jsonl:" in result.err
-        assert "--skip-bad" in result.err
+        other("import", "cut.jsonl").fails(2, ".jsonl:", "--skip-bad")
     assert other.json("agent", "list") == []
     (tmp_path / "cut.jsonl").write_bytes(whole[:-200])
-    partial = other("import", "cut.jsonl", "--skip-bad", "--dry-run")
-    assert (partial.code, "the file is damaged: cut.jsonl:" in partial.err) == (1, True)
+    partial = other("import", "cut.jsonl", "--skip-bad", "--dry-run").fails(
+        1, "the file is damaged: cut.jsonl:"
+    )
     assert partial.err.count("cut.jsonl:") == 2  # what it contains, and the damage
-    taken = other.process("import", "-", input=whole).ok()
-    assert "fact" in taken.out
+    assert "fact" in other.process("import", "-", input=whole).ok().out
 
 
 def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     line = {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "Yes."}
-    done = cli("import", "-", input=json.dumps(line)).ok()
-    assert "undo --run" in done.err
+    assert "undo --run" in cli("import", "-", input=json.dumps(line)).ok().err
     again = cli("import", "-", input=json.dumps(line)).ok()
     assert "nothing to import: 1 record exists already" in again.err
     (fact,) = [
@@ -87,17 +79,15 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
         if f["content"] == "Yes."
     ]
     other = json.dumps(line | {"id": fact["id"], "content": "No."})
-    kept = cli("import", "-", input=other)
-    assert (kept.code, "stored with different content" in kept.err) == (1, True)
+    cli("import", "-", input=other).fails(1, "stored with different content")
     assert "replaced" in cli("import", "-", "--on-conflict", "replace", input=other).ok().out
-    bad = cli("import", "-", input='{"type": "fact"}\nnonsense\n')
-    assert bad.code == 2
-    assert "stdin:1: " in bad.err
-    assert "stdin:2: " in bad.err
-    none = cli("import", "-", "--skip-bad", "--as", "records", input="nonsense\n")
-    assert (none.code, "no valid lines" in none.err) == (1, True)
-    unknown = cli("import", "-", "--skip-bad", input="nonsense\n")
-    assert (unknown.code, "stdin does not begin like any format" in unknown.err) == (2, True)
+    cli("import", "-", input='{"type": "fact"}\nnonsense\n').fails(2, "stdin:1: ", "stdin:2: ")
+    cli("import", "-", "--skip-bad", "--as", "records", input="nonsense\n").fails(
+        1, "no valid lines"
+    )
+    cli("import", "-", "--skip-bad", input="nonsense\n").fails(
+        2, "stdin does not begin like any format"
+    )
     assert cli("import", "-", "--delete", input="").code == 2
 
 
@@ -105,15 +95,12 @@ def test_memories_of_mem0_come_in_by_their_own_format(cli: Cli) -> None:
     one = {"id": "a-1", "memory": "Lena rows on Sundays.", "created_at": "2025-03-01T02:00:00Z"}
     export = json.dumps({"results": [one | {"user_id": "lena"}, one | {"user_id": "stranger"}]})
     asked = ("import", "-", "--agent", "mira")
-    refused = cli(*asked, input=export)
-    assert (refused.code, "entry 2: unknown user: 'stranger'" in refused.err) == (2, True)
-    assert "--add-missing adds" in refused.err
+    cli(*asked, input=export).fails(2, "entry 2: unknown user: 'stranger'", "--add-missing adds")
     for form in (export, json.dumps([one], indent=1), json.dumps(one)):
         assert "stdin: mem0 memories\n" in cli("import", "-", "--dry-run", input=form).err
     for other in (json.dumps({"content": "a memory"}), json.dumps({"type": "x", "memory": "y"})):
         assert "mem0" not in cli("import", "-", input=other).err
-    done = cli(*asked, "--skip-bad", input=export)
-    assert (done.code, "entry 2: " in done.err, "undo --run" in done.err) == (1, True, True)
+    cli(*asked, "--skip-bad", input=export).fails(1, "entry 2: ", "undo --run")
     (fact,) = [
         fact
         for fact in cli.json("fact", "list", "--agent", "mira", "--user", "lena")
@@ -132,11 +119,10 @@ def test_chats_come_with_what_the_command_says_before(cli: Cli, tmp_path: Path) 
     talk = [{"role": "human", "content": "I row."}, {"role": "assistant", "content": "Where?"}]
     chat = tmp_path / "chat.json"
     chat.write_text(json.dumps(talk))
-    unsaid = cli("import", "chat.json", "--agent", "mira")
-    assert (unsaid.code, "--user is missing" in unsaid.err) == (2, True)
-    assert "chat.json: lists of messages\n  1 session, 2 messages\n" in unsaid.err
-    unknown = cli("import", "chat.json", "--agent", "mira", "--user", "zoe")
-    assert (unknown.code, "users: zoe (unknown)" in unknown.err) == (3, True)
+    cli("import", "chat.json", "--agent", "mira").fails(
+        2, "--user is missing", "chat.json: lists of messages\n  1 session, 2 messages\n"
+    )
+    cli("import", "chat.json", "--agent", "mira", "--user", "zoe").fails(3, "users: zoe (unknown)")
     options = ("--agent", "mira", "--user", "zoe", "--add-missing")
     looked = cli("import", "chat.json", *options, "--dry-run").ok()
     assert "would import 1 of 1 session, 2 of 2 messages" in looked.out
@@ -146,10 +132,8 @@ def test_chats_come_with_what_the_command_says_before(cli: Cli, tmp_path: Path) 
     (again,) = json.loads(cli("import", "chat.json", *options, "--format", "json").ok().out)
     assert (again["new_messages"], again["left_out"]) == (0, {})
     chat.write_text(json.dumps([talk, talk])[:-9])
-    damaged = cli("import", "chat.json", *options)
-    assert (damaged.code, "chat.json: cannot be read beyond byte" in damaged.err) == (2, True)
-    readable = cli("import", "chat.json", *options, "--skip-bad")
-    assert (readable.code, "cannot be read beyond byte" in readable.err) == (1, True)
+    cli("import", "chat.json", *options).fails(2, "chat.json: cannot be read beyond byte")
+    cli("import", "chat.json", *options, "--skip-bad").fails(1, "cannot be read beyond byte")
     chat.write_text(json.dumps([talk, [{"role": "king", "content": "x"}]]))
     assert "chat.json: entry 2: messages[0].role" in cli("import", "chat.json", *options).err
     assert "entry 2: " in cli("import", "chat.json", *options, "--skip-bad").err
@@ -193,8 +177,7 @@ def test_the_memory_of_another_system_is_checked_and_can_be_searched(
     (tmp_path / "notes").mkdir()
     note = tmp_path / "notes" / "MEMORY.md"
     note.write_text("# Lena\n- Lena collects \x1b[31mmaps.\n- Key: AKIAIOSFODNN7EXAMPLE\n")
-    unsaid = cli("import", "notes", "--agent", "mira")
-    assert (unsaid.code, "--scope agent" in unsaid.err) == (2, True)
+    cli("import", "notes", "--agent", "mira").fails(2, "--scope agent")
     options = ("--agent", "mira", "--user", "lena")
     looked = cli("import", "notes", *options, "--dry-run").ok()
     assert "items with secrets (1)" in looked.err
@@ -210,15 +193,11 @@ def test_markdown_is_shown_as_a_plan_and_asked_about(cli: Cli, tmp_path: Path) -
     cli("export", "notes", "--format", "markdown", "--agent", "mira").ok()
     listed = next((tmp_path / "notes").rglob("facts.md"))
     listed.write_text(listed.read_text() + "- Something \x1b[31mnew.\n")
-    unsaid = cli("import", "notes")
-    assert unsaid.code == 2
-    assert "--yes" in unsaid.err
+    unsaid = cli("import", "notes").fails(2, "--yes")
     assert "+ Something" in unsaid.out
     assert "\x1b" not in unsaid.out
-    dry = cli("import", "notes", "--dry-run").ok()
-    assert "would apply 1 change" in dry.err
-    done = cli("import", "notes", "--yes").ok()
-    assert "applied 1 of 1 change" in done.out
+    assert "would apply 1 change" in cli("import", "notes", "--dry-run").ok().err
+    assert "applied 1 of 1 change" in cli("import", "notes", "--yes").ok().out
     assert "nothing to change" in cli("import", "notes").ok().err
     (report,) = cli.json("import", "notes")
     assert (report["edits"], report["done"]) == ([], 0)
@@ -236,10 +215,8 @@ def test_scheduled_backups(cli: Cli, tmp_path: Path) -> None:
     assert "added" in other("import", str(made), "--dry-run").ok().out
 
     env = {"EDENMEM_BACKUP_FOLDER": str(folder)}
-    second = cli("backup", "--keep", "1", env=env).ok()
-    assert f"removed {made}" in second.out
+    assert f"removed {made}" in cli("backup", "--keep", "1", env=env).ok().out
     assert len(list(folder.iterdir())) == 1
     (check,) = cli("doctor", "--check", "backups", "--format", "json", env=env).ok().data
     assert (check["state"], check["remark"]) == ("ok", "the last of 1 is 0 hours old")
-    refused = cli("backup", "--keep", "1")
-    assert (refused.code, "backup.folder" in refused.err) == (2, True)
+    cli("backup", "--keep", "1").fails(2, "backup.folder")

@@ -35,10 +35,6 @@ from tests.cli.conftest import Cli
 pytestmark = pytest.mark.slow
 
 
-def file_of(cli: Cli) -> Path:
-    return Path(cli.uri.removeprefix("sqlite:///"))
-
-
 READING = ("scope", "list")
 WRITING = ("fact", "add", "--agent", "mira", "--content", "x")
 
@@ -54,7 +50,7 @@ def assert_unavailable(cli: Cli, *commands: tuple[str, ...]) -> None:
 def test_a_missing_file(empty_cli: Cli) -> None:
     assert_unavailable(empty_cli, READING, WRITING)
     assert "edenmem init" in empty_cli(*READING).err
-    assert not file_of(empty_cli).exists()
+    assert not empty_cli.file.exists()
     assert "init" in empty_cli("status").ok().err
 
 
@@ -78,26 +74,24 @@ def test_a_missing_file(empty_cli: Cli) -> None:
     ],
 )
 def test_names_are_looked_up_before_a_confirmation(shared_cli: Cli, command: str) -> None:
-    unconfirmed = shared_cli(*command.split())
-    assert unconfirmed.code == 3, unconfirmed.err
-    assert "--yes" not in unconfirmed.err
+    assert "--yes" not in shared_cli(*command.split()).fails(3).err
 
 
 def test_a_file_of_something_else(cli: Cli, tmp_path: Path) -> None:
-    file_of(cli).write_bytes(b"this is no database, and long enough to be looked at " * 50)
+    cli.file.write_bytes(b"this is no database, and long enough to be looked at " * 50)
     assert_unavailable(cli, READING, WRITING, ("init", "--yes"))
 
 
 def test_a_database_of_somebody_else(cli: Cli) -> None:
-    file_of(cli).unlink()
-    with sqlite3.connect(file_of(cli)) as database:
+    cli.file.unlink()
+    with sqlite3.connect(cli.file) as database:
         database.execute("CREATE TABLE songs (title)")
     database.close()
     assert_unavailable(cli, READING, WRITING, ("init", "--yes"))
 
 
 def test_a_locked_file(cli: Cli) -> None:
-    database = sqlite3.connect(file_of(cli), isolation_level=None)
+    database = sqlite3.connect(cli.file, isolation_level=None)
     try:
         database.execute("BEGIN IMMEDIATE")
         assert_unavailable(cli, WRITING)
@@ -109,13 +103,13 @@ def test_a_locked_file(cli: Cli) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_file_that_may_not_be_written(cli: Cli) -> None:
-    file_of(cli).chmod(0o400)
+    cli.file.chmod(0o400)
     assert_unavailable(cli, WRITING)
 
 
 def test_a_folder_in_place_of_a_file(cli: Cli) -> None:
-    file_of(cli).unlink()
-    file_of(cli).mkdir()
+    cli.file.unlink()
+    cli.file.mkdir()
     assert_unavailable(cli, READING)
 
 
@@ -344,10 +338,7 @@ def test_a_missing_input_file(cli: Cli, command: tuple[str, ...]) -> None:
 
 
 def test_an_unreadable_input_file(cli: Cli, tmp_path: Path) -> None:
-    result = cli("eval", str(tmp_path))
-    assert result.code == 2
-    assert "cannot read" in result.err
-    assert "hint: check the path" in result.err
+    cli("eval", str(tmp_path)).fails(2, "cannot read", "hint: check the path")
 
 
 def test_a_missing_folder_of_the_store(cli: Cli, tmp_path: Path) -> None:

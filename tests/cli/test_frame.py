@@ -242,9 +242,7 @@ def test_a_name_that_a_shell_changes_is_accepted_with_a_note(cli: Cli) -> None:
 
 
 def test_a_group_alone_shows_its_help(shared_cli: Cli) -> None:
-    result = shared_cli("fact")
-    assert result.code == 2
-    assert "Usage: edenmem fact" in result.err
+    shared_cli("fact").fails(2, "Usage: edenmem fact")
 
 
 def test_global_options_may_stand_before_or_after_the_command(shared_cli: Cli) -> None:
@@ -288,9 +286,7 @@ def test_suggested_commands_repeat_the_options_of_the_store(
 ) -> None:
     (cli.cwd / "my.toml").write_text("[profiles.x]\n")
     missing = {"EDENMEM_URI": "" if "--uri" in given else "sqlite:///none.db"}
-    result = cli("agent", "list", *given, env=missing)
-    assert result.code == 5
-    assert f"hint: create it with {suggested}\n" in result.err
+    cli("agent", "list", *given, env=missing).fails(5, f"hint: create it with {suggested}\n")
     assert suggested in cli("status", *given, env=missing).err  # a note
     assert suggested in cli("doctor", *given, env=missing).out.replace("\n        ", " ")
 
@@ -346,9 +342,7 @@ def test_a_password_in_an_address_is_warned_about(shared_cli: Cli) -> None:
     uri = "mongodb://eve:hunter2@127.0.0.1:9/eden"
     refused = shared_cli(
         "--uri", uri, "agent", "list", "--set", "store.connect_timeout_seconds=0.2"
-    )
-    assert refused.code == 5
-    assert "the password in --uri is visible" in refused.err
+    ).fails(5, "the password in --uri is visible")
     assert "hunter2" not in refused.err
 
 

@@ -69,9 +69,7 @@ def test_a_table_of_a_guide_cuts_no_name(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(cli: Cli) -> None:
-    failed = cli("help", "mongdb")
-    assert failed.code == 3
-    assert "did you mean 'mongodb'?" in failed.err
+    cli("help", "mongdb").fails(3, "did you mean 'mongodb'?")
 
 
 def test_a_single_setting_is_shown_in_full_on_a_narrow_terminal(cli: Cli) -> None:

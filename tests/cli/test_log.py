@@ -99,8 +99,7 @@ def test_a_run_of_which_some_cannot_be_undone_says_so_by_its_exit_code(cli: Cli)
     cli("delete", *(fact["id"] for fact in facts), "--yes").ok()
     run_id = entry_of(cli, "remove_fact")["actor"]["run_id"]
     cli("fact", "add", *USER, "--content", "Lena folds ninety whale lanterns.").ok()
-    done = cli("undo", "--run", run_id, "--yes")
-    assert done.code == 1
+    done = cli("undo", "--run", run_id, "--yes").fails(1)
     assert "1 refused" in done.out
     assert "in another fact" in done.out
 
@@ -140,9 +139,7 @@ def test_what_went_into_one_version(shared_cli: Cli) -> None:
 
 def test_an_entry_is_not_a_run_and_that_is_said(cli: Cli) -> None:
     entry = cli.json("log", "--limit", "1")[0]
-    refused = cli("undo", "--run", entry["id"], "--yes")
-    assert refused.code == 3
-    assert (entry["actor"]["run_id"] or "list entries") in refused.err
+    cli("undo", "--run", entry["id"], "--yes").fails(3, entry["actor"]["run_id"] or "list entries")
 
 
 def test_a_wide_screen_has_commands_and_runs(cli: Cli) -> None:
@@ -160,8 +157,7 @@ def test_a_sealed_log_shows_changes_and_its_receipt_needs_no_database(cli: Cli) 
     assert cli.json("log", "verify", "--file", str(file))[0]["unsealed"] == 11
     cli("backup", str(cli.cwd / "backups")).ok()  # seals the log too
     assert cli.json("log", "verify", "--file", str(file))[0]["unwritten"] == 1
-    sealed = cli("log", "seal", "--file", str(file)).ok()
-    assert "sealed      11 entries" in sealed.out
+    assert "sealed      11 entries" in cli("log", "seal", "--file", str(file)).ok().out
     forget = ("forget", "--user", "lena", "--yes", "--receipt", str(receipt_file))
     cli(*forget, "--set", f"backup.seal_file={file}")
     assert cli.json("log", "verify", "--file", str(file))[0]["problems"] == []
@@ -178,17 +174,14 @@ def test_a_sealed_log_shows_changes_and_its_receipt_needs_no_database(cli: Cli) 
         {"note": "added"},
     ):
         receipt_file.write_text(json.dumps(receipt | forged))
-        failed = cli(*checked)
-        assert failed.code == 1
-        assert "differs from the sealed entry" in failed.out
+        assert "differs from the sealed entry" in cli(*checked).fails(1).out
     assert cli("log", "verify", "--receipt", str(file)).code == 2
-    with closing(sqlite3.connect(cli.uri.removeprefix("sqlite:///"))) as connection:
+    with closing(sqlite3.connect(cli.file)) as connection:
         kept = "after IS NOT NULL AND action <> 'forget'"
         connection.execute(f"UPDATE audit SET reason = 'other' WHERE {kept}")
         connection.execute("DELETE FROM seals WHERE number > 1")
         connection.commit()
-    found = cli("log", "verify", "--file", str(file))
-    assert found.code == 1
+    found = cli("log", "verify", "--file", str(file)).fails(1)
     assert "changed: reason" in found.out
     assert "--accept-restore 1" in " ".join(found.out.split())
     assert cli("log", "seal", "--file", str(file)).code == 4

@@ -26,8 +26,7 @@ def town(tmp_path: Path) -> Cli:
 
 
 def test_verbosity_adds_what_was_done_and_no_content(town: Cli) -> None:
-    quiet = town("form", "lena-first-visit", *SCRIPTED).ok()
-    assert "edenmem.formation" not in quiet.err
+    assert "edenmem.formation" not in town("form", "lena-first-visit", *SCRIPTED).ok().err
     told = town("form", "lena-progress", "-v", *SCRIPTED).ok().err
     assert "info: edenmem.formation: done session=" in told
     assert "outcome=applied" in told
@@ -49,6 +48,4 @@ def test_a_cold_run_writes_json_lines(town: Cli) -> None:
 
 
 def test_an_unknown_format_is_refused(town: Cli) -> None:
-    refused = town("status", "--log-format", "xml")
-    assert refused.code == 2
-    assert "--log-format takes one of text, json" in refused.err
+    town("status", "--log-format", "xml").fails(2, "--log-format takes one of text, json")

@@ -65,26 +65,21 @@ def test_a_migration_from_its_plan_to_its_way_back(new_cli: Cli, dump: Path) -> 
     there = counts(new_cli)
     assert there["facts"] == sum(row["facts"] for row in plan["rows"])
 
-    again = new_cli(*command).ok()
-    assert f"nothing has changed since run {run_id} was verified" in again.err
+    assert f"nothing has changed since run {run_id} was verified" in new_cli(*command).ok().err
     assert {name: n for name, n in counts(new_cli).items() if name != "audit"} == {
         name: n for name, n in there.items() if name != "audit"
     }
     listed = new_cli.json("migrate", "status")[0]
     assert [run["state"] for run in listed["runs"]] == ["done"]
     assert all(step["applied_at"] for step in listed["schema"])
-    shown = new_cli("migrate", "status", run_id[:16]).ok()
-    assert "done" in shown.out
+    assert "done" in new_cli("migrate", "status", run_id[:16]).ok().out
 
     check = new_cli.json("migrate", "verify", run_id)[0]
     assert check["complete"]
     looked = new_cli.json("migrate", "rollback", run_id, "--dry-run")
     assert sum(each["target_type"] == "fact" for each in looked) == there["facts"]
     assert counts(new_cli)["facts"] == there["facts"]
-    refused = new_cli("migrate", "rollback", run_id)
-    assert refused.code == 2
-    assert f"would be: {len(looked)} planned" in refused.err
-    assert "--yes" in refused.err
+    new_cli("migrate", "rollback", run_id).fails(2, f"would be: {len(looked)} planned", "--yes")
     new_cli("migrate", "rollback", run_id, "--yes").ok()
     assert new_cli.json("scope", "list") == []  # a text that was taken back is none
     assert counts(new_cli)["facts"] == counts(new_cli)["reflections"] == 0
@@ -104,8 +99,7 @@ def test_verify_ends_with_1_when_something_is_missing(
     file.commit()
     file.close()
     run_id = new_cli.json("migrate", "status")[0]["runs"][0]["id"]
-    found = new_cli("migrate", "verify", run_id)
-    assert found.code == 1
+    found = new_cli("migrate", "verify", run_id).fails(1)
     assert "1 difference from v1 that the log does not explain" in found.out
     assert "memory_sessions/" in found.out
 
@@ -132,14 +126,12 @@ def test_known_failure_80_incomplete_input_is_exit_1_until_it_is_accepted(
     path = broken / "memory_sessions.bson"
     path.write_bytes(path.read_bytes()[:-30])
     source = ("--from", str(broken))
-    planned = new_cli("migrate", "v1", *source, "--dry-run", "--format", "json")
-    assert planned.code == 1
+    planned = new_cli("migrate", "v1", *source, "--dry-run", "--format", "json").fails(1)
     (damage,) = json.loads(planned.out)[0]["incomplete"]
     new_cli("migrate", "v1", *source, "--dry-run", "--allow-incomplete").ok()
     assert (damage["kind"], damage["bytes"]) == ("ends_early", 30)
     command = ("migrate", "v1", *source, "--yes", "--no-embed")
-    done = new_cli(*command)
-    assert done.code == 1
+    done = new_cli(*command).fails(1)
     assert "30 bytes of the last document are missing" in " ".join(done.out.split())
     assert "--allow-incomplete" in done.err
     (run,) = new_cli.json("migrate", "status")[0]["runs"]
@@ -162,12 +154,8 @@ def test_of_several_databases_and_files_one_is_named(
         shutil.copytree(dump, both / name)
     (both / "eden" / "memory_user.jsonl").write_text("[]")
     command = ("migrate", "v1", "--from", str(both), "--yes", "--no-embed")
-    refused = new_cli(*command)
-    assert refused.code == 2
-    assert "--database eden" in refused.err
-    refused = new_cli(*command, "--database", "eden")
-    assert refused.code == 2
-    assert "--file memory_user.bson" in refused.err
+    new_cli(*command).fails(2, "--database eden")
+    new_cli(*command, "--database", "eden").fails(2, "--file memory_user.bson")
     one = ("--database", "eden", "--file", "memory_user.bson")
     done = new_cli(*command, *one).ok()
     assert f"all {_SIZE} documents are accounted for" in " ".join(done.out.split())
@@ -181,9 +169,7 @@ def test_known_failure_42_nothing_skips_the_question(
 ) -> None:
     """Known failure 42: one option skipped the confirmation of another."""
     for options in ((), ("--no-embed",), ("--format", "json")):
-        refused = new_cli("migrate", "v1", "--from", str(dump), *options)
-        assert refused.code == 2
-        assert "--yes" in refused.err
+        new_cli("migrate", "v1", "--from", str(dump), *options).fails(2, "--yes")
     assert not any(counts(new_cli).values())
     asked = empty_cli.on_terminal(
         "migrate", "v1", "--from", str(dump), answers=[(f"Migrate {_SIZE} documents", "n")]
@@ -211,11 +197,8 @@ def test_a_username_that_is_taken_is_named_with_what_to_do(new_cli: Cli) -> None
 
 
 def test_before_there_is_a_store_it_can_be_planned(empty_cli: Cli, dump: Path) -> None:
-    missing = empty_cli("migrate", "v1", "--from", str(dump), "--yes")
-    assert missing.code == 5
-    assert "edenmem init" in missing.err
-    planned = empty_cli("migrate", "v1", "--from", str(dump), "--dry-run").ok()
-    assert "edenmem init" in planned.err
+    empty_cli("migrate", "v1", "--from", str(dump), "--yes").fails(5, "edenmem init")
+    assert "edenmem init" in empty_cli("migrate", "v1", "--from", str(dump), "--dry-run").ok().err
 
 
 def test_what_is_wrong_is_said_at_once(new_cli: Cli, dump: Path) -> None:
@@ -236,9 +219,7 @@ def test_the_schema_goes_up(new_cli: Cli, tmp_path: Path, monkeypatch: pytest.Mo
     folder = tmp_path / "steps"
     folder.mkdir()
     first, _ = add_steps(monkeypatch, folder)
-    refused = new_cli("agent", "list")
-    assert refused.code == 5
-    assert "edenmem migrate up" in refused.err
+    new_cli("agent", "list").fails(5, "edenmem migrate up")
     status = new_cli("migrate", "status").ok()
     assert "pending" in status.out
     assert "migrate up" in status.err
@@ -381,8 +362,7 @@ def test_input_without_v1_data_is_one_error_and_no_run(
         "users3.json": '[{"_id": {"$oid": "111111111111111111111111"}, "type": "user"}]',
     }
     (tmp_path / name).write_text(content[name])
-    refused = new_cli("migrate", "v1", "--from", str(tmp_path / name), option)
-    assert refused.code == 2
+    refused = new_cli("migrate", "v1", "--from", str(tmp_path / name), option).fails(2)
     assert refused.out == ""
     assert refused.err.count("edenmem: error: ") == 1
     assert f"no v1 memory in {tmp_path / name}" in refused.err

@@ -71,8 +71,7 @@ def test_an_export_takes_its_file_either_way(shared_cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", [("cold", "run", "--watch"), ("mcp",), ("serve",)])
 def test_what_does_not_end_writes_no_file(command: tuple[str, ...], shared_cli: Cli) -> None:
-    result = shared_cli(*command, "-o", "x")
-    assert (result.code, "-o does not apply" in result.err) == (2, True)
+    shared_cli(*command, "-o", "x").fails(2, "-o does not apply")
 
 
 @pytest.mark.slow
@@ -161,8 +160,7 @@ def test_a_result_whose_name_is_taken_meanwhile_is_kept(
         (cli.cwd / "token.txt").write_text("mine")
 
     monkeypatch.setattr(files, "save", take)
-    refused = cli("token", "create", "site", "--agent", "mira", "-o", "token.txt")
-    assert refused.code == 4
+    refused = cli("token", "create", "site", "--agent", "mira", "-o", "token.txt").fails(4)
     assert (cli.cwd / "token.txt").read_text() == "mine"
     (kept,) = cli.cwd.glob("token.txt.*")
     assert str(kept.name) in refused.err

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -36,7 +35,7 @@ class Locked:
         self.folder = cli.cwd / "locked"
         self.folder.mkdir()
         self.file = self.folder / "memory.db"
-        Path(cli.uri.removeprefix("sqlite:///")).rename(self.file)
+        cli.file.rename(self.file)
 
     def close(self, folder: int, *, file: int = 0o444) -> None:
         """Set the modes of the folder and of all that is in it."""
@@ -84,9 +83,7 @@ def test_it_is_read_and_nothing_is_left_beside_it(locked: Locked, folder: int, f
     assert "ninety whale lanterns" in found.out
     assert "accesses were not counted" in found.err
     assert "ninety whale lanterns" in locked("context", "first-visit").ok().out
-    refused = locked("fact", "add", "--agent", "mira", "--content", "x")
-    assert refused.code == 5
-    assert "cannot be written" in refused.err
+    locked("fact", "add", "--agent", "mira", "--content", "x").fails(5, "cannot be written")
     assert [path.name for path in locked.folder.iterdir()] == ["memory.db"]
 
 

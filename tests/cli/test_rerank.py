@@ -43,19 +43,14 @@ def test_a_folder_with_a_cross_encoder(shared_cli: Cli, model: Path) -> None:
 
 
 def test_without_a_reranker_it_names_what_to_set(shared_cli: Cli) -> None:
-    result = shared_cli(*SEARCH, *RERANK)
-    assert result.code == 2
-    assert "none is configured" in result.err
-    assert "search.rerank_path" in result.err
-    assert "search.rerank_url and search.rerank_model" in result.err
+    shared_cli(*SEARCH, *RERANK).fails(
+        2, "none is configured", "search.rerank_path", "search.rerank_url and search.rerank_model"
+    )
 
 
 @pytest.mark.parametrize("name", ["magic", "convex+magic", "+mmr"])
 def test_an_unknown_recipe_is_a_usage_error(shared_cli: Cli, name: str) -> None:
-    result = shared_cli(*SEARCH, "--recipe", name)
-    assert result.code == 2
-    assert f"unknown search recipe: {name!r}" in result.err
-    assert "+rerank" in result.err
+    shared_cli(*SEARCH, "--recipe", name).fails(2, f"unknown search recipe: {name!r}", "+rerank")
 
 
 def endpoint(server: FakeRerank) -> dict[str, str]:
@@ -123,6 +118,4 @@ def test_eval_measures_recipes_with_stages(shared_cli: Cli, model: Path, tmp_pat
     scores = shared_cli.json("eval", str(queries), *recipes, *rerank)
     assert [score["recipe"] for score in scores] == list(names)
     assert {score["mrr"] for score in scores} == {1.0}
-    lacking = shared_cli("eval", str(queries), *recipes)
-    assert lacking.code == 2
-    assert "search.rerank_path" in lacking.err
+    shared_cli("eval", str(queries), *recipes).fails(2, "search.rerank_path")

@@ -31,8 +31,7 @@ def own(cli: Cli) -> Cli:
 
 def test_a_change_names_the_sessions_that_saw_the_memory(own: Cli) -> None:
     said = "told before: session first-visit (version 2, 2 replies, now)"
-    edited = own("edit", FACT, "--content", "Lena folds ten lanterns.", "--yes").ok()
-    assert said in edited.err
+    assert said in own("edit", FACT, "--content", "Lena folds ten lanterns.", "--yes").ok().err
     assert said in own("undo", "--last", "--yes").ok().err
     assert said in own("delete", FACT, "--dry-run").ok().err
     assert said in own("edit", TEXT, "--content", "Lena folds.", "--yes").ok().err

@@ -42,10 +42,9 @@ def test_a_change_says_what_was_done_to_whom(command: tuple[str, ...], said: str
 def test_a_deleted_fact_is_told_from_one_that_never_was(cli: Cli) -> None:
     cli("delete", FACT, "--yes").ok()
     for command in ("show", "edit", "delete"):
-        result = cli(command, FACT)
-        assert result.code == 3
-        assert f"the fact was deleted: {FACT}" in result.err
-        assert f"restore it with 'edenmem restore {FACT}'" in result.err
+        cli(command, FACT).fails(
+            3, f"the fact was deleted: {FACT}", f"restore it with 'edenmem restore {FACT}'"
+        )
     assert cli("restore", FACT).ok().out == f"restored fact {FACT}\n"
     assert "deleted" not in cli("show", "0" * 24).err
 
@@ -62,9 +61,7 @@ def test_a_deleted_fact_is_told_from_one_that_never_was(cli: Cli) -> None:
 def test_that_a_session_has_no_facts_is_said_at_once(
     command: tuple[str, ...], shared_cli: Cli
 ) -> None:
-    result = shared_cli(*command, "--agent", "mira")
-    assert result.code == 2
-    assert "a session scope has no facts" in result.err
+    result = shared_cli(*command, "--agent", "mira").fails(2, "a session scope has no facts")
     assert "needs --session" not in result.err
 
 
@@ -78,10 +75,9 @@ def test_the_hint_for_an_unknown_shard_makes_one(cli: Cli) -> None:
 
 
 def test_an_unknown_setting_is_an_error(shared_cli: Cli) -> None:
-    result = shared_cli("config", "show", "search.topk")
-    assert result.code == 3
-    assert "no such setting: 'search.topk'" in result.err
-    assert "search.top_k" in result.err
+    shared_cli("config", "show", "search.topk").fails(
+        3, "no such setting: 'search.topk'", "search.top_k"
+    )
     assert "'edenmem config show' lists all" in shared_cli("config", "show", "search", "xyz").err
 
 
@@ -97,9 +93,9 @@ def test_an_error_is_broken_between_words_on_a_terminal(cli: Cli) -> None:
 
 
 def test_an_agent_that_takes_no_part_is_named(shared_cli: Cli) -> None:
-    result = shared_cli("context", "first-visit", "--agent", "otto")
-    assert result.code == 3
-    assert "agent 'otto' is not part of session 'first-visit'" in result.err
+    shared_cli("context", "first-visit", "--agent", "otto").fails(
+        3, "agent 'otto' is not part of session 'first-visit'"
+    )
 
 
 def test_a_table_in_a_pipe_is_whole(cli: Cli) -> None:
