@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial, reduce
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -450,9 +450,7 @@ class Former:
                     attempt.note(outcome, next_step=REFLECTIONS)
                 elif not await in_thread(self._settle, attempt, outcome, REFLECTIONS):
                     raise LeaseLost(attempt.formation.id)
-            return await self._form_reflections(
-                self._pipeline, attempt, asker, attempt.messages, given
-            )
+            return await self._form_reflections(attempt, asker, given)
         except ProviderTimeout as error:
             if await self._is_up(attempt, asker):
                 raise RangeTimedOut(
@@ -509,35 +507,29 @@ class Former:
         return True
 
     async def _form_reflections(
-        self,
-        pipeline: Pipeline,
-        attempt: Attempt,
-        asker: Asker,
-        messages: Sequence[Message],
-        given: FormationInput | None = None,
+        self, attempt: Attempt, asker: Asker, given: FormationInput | None
     ) -> Outcome:
-        """Form reflections of these messages, in parts if all together are too long.
+        """Form reflections of the range, shown in smaller parts if it is too long.
 
         Raises:
             ContextOverflow: not even a small part of one message fits next to existing memory.
         """
-        if given is None:
-            given = await pipeline.read(attempt.session, attempt.agent, messages, attempt.formation)
-        if not given.is_worth_asking:
-            return pipeline.find_nothing(given)
-        try:
-            new_facts = await attempt.list_new_facts(self._store, given)
-            return await pipeline.form(REFLECTIONS, asker, given, new_facts)
-        except ContextOverflow as error:
-            parts = halve(messages, self._settings.formation)
-            if len(parts) == 1:
+        pipeline = self._pipeline
+        while True:
+            given = given or await pipeline.read(
+                attempt.session, attempt.agent, attempt.messages or (), attempt.formation
+            )
+            if not given.is_worth_asking:
+                return pipeline.find_nothing(given)
+            try:
+                new_facts = await attempt.list_new_facts(self._store, given)
+                return await pipeline.form(REFLECTIONS, asker, given, new_facts)
+            except ContextOverflow as error:
                 smaller = pipeline.smaller(given)
                 if smaller is None:
                     error.add_hint("lower formation.max_characters or the scopes' word_limit")
                     raise
-                pipeline = smaller
-        outcomes = [await self._form_reflections(pipeline, attempt, asker, part) for part in parts]
-        return reduce(Outcome.join, outcomes)
+                pipeline, given = smaller, None
 
     def _list_messages(self, formation: Formation) -> tuple[Message, ...]:
         found = self._store.host.messages(formation.session_id, ids=formation.message_ids)

@@ -25,7 +25,6 @@ from edenmem.models.changes import (
 )
 from edenmem.models.formation import HELD, Decision, Formation, Trigger
 from edenmem.models.host import Agent, Message, Session
-from edenmem.models.scope import Scope
 
 #: Minimum length in characters of the parts in which a conversation is shown.
 LEAST_CHARACTERS = 400
@@ -36,13 +35,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     changes: ChangeSet
     decisions: tuple[Decision, ...] = ()
-
-    def join(self, later: Outcome) -> Outcome:
-        """Add the outcome of a later part of the same range, without duplicates."""
-        said = {_reflection_in(change) for change in self.changes.changes}
-        new = [each for each in later.changes.changes if _reflection_in(each) not in said]
-        changes = msgspec.structs.replace(self.changes, changes=(*self.changes.changes, *new))
-        return Outcome(changes, (*self.decisions, *later.decisions))
 
 
 class Pipeline:
@@ -225,9 +217,3 @@ class Pipeline:
             ),
             users=tuple(tidy_name(cast.person(user)) for user in users.values()),
         )
-
-
-def _reflection_in(change: Change) -> tuple[Scope, str] | Change:
-    if isinstance(change, AddReflection):
-        return change.reflection.home, change.reflection.content
-    return change

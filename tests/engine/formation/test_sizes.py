@@ -44,8 +44,8 @@ def thoughts(numbers: list[str]) -> dict[str, Any]:
     )
 
 
-def say_tiles(world: World, count: int) -> None:
-    world.say(*(f"I say: tile {number} is green." for number in range(count)))
+def say_tiles(world: World, count: int, more: str = "") -> None:
+    world.say(*(f"I say: tile {number} is green.{more}" for number in range(count)))
 
 
 async def test_a_range_that_is_too_long_is_formed_in_parts(world: World) -> None:
@@ -126,7 +126,7 @@ async def test_what_fits_in_no_way_fails_with_the_setting(world: World) -> None:
 
 
 async def test_reflections_that_are_too_long_are_formed_in_parts_of_the_range(world: World) -> None:
-    say_tiles(world, 8)
+    say_tiles(world, 8, " So it is." * 20)
     world.llm.script("facts", answers(8, lambda numbers: tiles(numbers[:4])))
     world.llm.script("reflections", answers(3, thoughts))
     report = await world.form_one(dedup=False)
