@@ -35,7 +35,7 @@ import msgspec
 
 from edenmem.acceptance.evidence import Candidate, Conversation, Evidence, Judgment, SourceMessage
 from edenmem.acceptance.rules import judge
-from edenmem.engine.formation.review import settle
+from edenmem.engine.formation.extraction import settle
 from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
