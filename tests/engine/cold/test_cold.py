@@ -7,6 +7,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from edenmem.engine.cold.report import ColdReport
+from edenmem.engine.reports import ConsolidationReport
 from edenmem.models.changes import AddReflection, HoldItem
 from edenmem.models.formation import FormationStatus
 from edenmem.models.host import Session
@@ -253,3 +255,16 @@ async def test_a_run_settles_what_nobody_reviewed(quiet: Quiet) -> None:
     assert (fact.content, fact.unconfirmed) == (item.content, item.reasons)
     (entry,) = quiet.store.log.audit(target_id=fact.id)
     assert entry.reason == "not reviewed within 30 days"
+
+
+def test_texts_that_wait_for_a_person_are_counted() -> None:
+    """Nothing else in a cron run names a scope that is stuck."""
+    scope = Scope.agent(new_id())
+    report = ColdReport(started_at=NOW)
+    report.count_texts(
+        [
+            ConsolidationReport(scope=scope, outcome=outcome)
+            for outcome in ("written", "stuck", "waiting_for_review", "not_due")
+        ]
+    )
+    assert (report.consolidations, report.texts_waiting) == (1, 2)

