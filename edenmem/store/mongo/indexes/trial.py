@@ -215,7 +215,9 @@ class Trial:
         return found
 
     def _scores(self) -> str:
-        exact = {fact.id: _score(place) for place, fact in enumerate(self._facts)}
+        exact = {
+            fact.id: (1 + math.cos(_angle(place))) / 2 for place, fact in enumerate(self._facts)
+        }
         off = max(abs(one.score - exact[one.fact_id]) for one in self._near(self._all))
         if off > _TOLERANCE:
             raise _Unexpected(f"a score is off by {off:.4f}")
@@ -302,10 +304,6 @@ def _vector(place: int) -> bytes:
     """Return the unit vector of an angle."""
     angle = _angle(place)
     return struct.pack(f"<{_DIMENSIONS}f", math.cos(angle), math.sin(angle), *[0.0] * 6)
-
-
-def _score(place: int) -> float:
-    return (1 + math.cos(_angle(place))) / 2
 
 
 def _ids(found: Iterable[Candidate]) -> set[str]:

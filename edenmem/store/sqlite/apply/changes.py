@@ -55,7 +55,7 @@ class Changes(Part):
 
     def load_state(self, needs: Needs, *, at: datetime) -> State:
         with self._db.reading() as connection:
-            return load_state(connection, needs, at)
+            return StateLoader(connection, needs).state(to_ms(at))
 
     def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
         self._write(
@@ -229,11 +229,6 @@ _COUNTED = {
     "sessions": "SELECT count(*) FROM session_members WHERE member_id = ?1 AND role = '{kind}'",
     "agents": "SELECT count(*) FROM agents WHERE '{kind}' = 'user' AND owner = ?1 AND NOT deleted",
 }
-
-
-def load_state(connection: sqlite3.Connection, needs: Needs, at: datetime) -> State:
-    """Load the state for changes that were decided at ``at``."""
-    return StateLoader(connection, needs).state(to_ms(at))
 
 
 class StateLoader:

@@ -540,8 +540,5 @@ def _rewriting(connection: sqlite3.Connection, number: int | None, at: int) -> l
             f"{AUDIT} WHERE a.scope_id = ? AND a.at > ? AND {condition}", (number, at)
         )
     ]
-    return [audit_from(row) for row in sorted(rows, key=_latest_first)]
-
-
-def _latest_first(row: Row) -> tuple[int, int]:
-    return -row[-2], -row[-1]
+    rows.sort(key=lambda row: (-row[-2], -row[-1]))
+    return [audit_from(row) for row in rows]
