@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import bson
 import msgspec
 import pytest
 from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
+from bson.errors import InvalidBSON
 
+from edenmem.models.backup import RecordKind
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -21,8 +25,11 @@ from edenmem.models.changes import (
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.core.codec import readable_fact
+from edenmem.store.mongo.core.collection import read_bson
 from edenmem.store.mongo.core.filters import policy_id
 from edenmem.store.mongo.memory.memory import fill_buffers
+from tests.engine.conftest import make_cast
 from tests.support.builders import NOW, make_fact, make_policy, make_reflection, removal, writing
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
 
@@ -133,3 +140,28 @@ def test_unknown_entries_of_a_buffer_survive_sorting(mongo: MongoStore) -> None:
     applied(mongo, again)
     ids = [ObjectId(each) for each in sorted((one.id, two.id))]
     assert raw.find_one()["unabsorbed_ids"] == [*unknown, *unknown, *ids]
+
+
+# -- documents that cannot be read ----------------------------------------------------------------
+
+
+def test_an_invalid_date_is_read_leniently(mongo: MongoStore) -> None:
+    """Such a document would otherwise block all others of its batch."""
+    stored = bson.encode({"_id": 1, "formed_at": DatetimeMS(2**60), "content": "x"})
+    document, error = read_bson(stored)
+    assert isinstance(document["formed_at"], DatetimeMS)
+    assert error is None
+    document, error = read_bson(stored.replace(b"x\0", b"\xff\0"))
+    assert (document["content"], type(error)) == ("\ufffd", InvalidBSON)
+
+
+def test_a_document_without_an_owner_is_not_a_fact(mongo: MongoStore) -> None:
+    cast = make_cast(mongo)
+    add_fact(mongo, cast.anna_scope)
+    (document,) = mongo.connection.database["memory2_facts"].find()
+    assert readable_fact(document) is not None
+    assert readable_fact({**document, "user_id": None}) is None
+    assert readable_fact({**document, "scope": "galaxy"}) is None
+    mongo.connection.database["memory2_facts"].update_one({}, {"$unset": {"scope": ""}})
+    (record,) = mongo.walk.documents([RecordKind.FACT])
+    assert record.fault == "field 'scope' is missing or unknown"
