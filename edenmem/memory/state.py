@@ -151,12 +151,15 @@ class State(msgspec.Struct, kw_only=True):
             for key, value in getattr(loaded, name).items():
                 mine.setdefault(key, value)
 
+    def waiting(self, scope: Scope) -> dict[str, datetime]:
+        """Return the pending reflections in a known buffer, with their times."""
+        times = {**self.buffers.get(scope, {}), **self.moved.get(scope, {})}
+        return {each: at for each, at in times.items() if at is not None}
+
     def buffer(self, scope: Scope) -> tuple[str, ...]:
         """Return the IDs of the pending reflections in a known buffer, in order."""
-        times: dict[str, datetime | None] = dict(self.buffers.get(scope, {}))
-        times.update(self.moved.get(scope, {}))
-        ordered = sorted((at, each) for each, at in times.items() if at is not None)
-        return tuple(each for _, each in ordered)
+        times = self.waiting(scope)
+        return tuple(sorted(times, key=lambda each: (times[each], each)))
 
     def use(self, kind: str, account_id: str) -> str:
         """Return what an agent ("agent") or account ("user") has, in words; "" if nothing."""

@@ -82,7 +82,7 @@ def revert(change: RevertConsolidation, state: State, context: ChangeSet) -> Eff
         gone = len(released) - len(back)
         detail = f"{gone} of the reflections are not consolidated or no longer exist"
         return conflict(change, target, detail)
-    times = {**_times(state, scope), **{each.id: each.formed_at for each in back}}
+    times = {**state.waiting(scope), **{each.id: each.formed_at for each in back}}
     left = tuple(v for v in old.unpropagated_versions if v not in change.reverted_versions)
     new = msgspec.structs.replace(
         _next(change, old, absorbed_ids=()),
@@ -128,14 +128,6 @@ def _text(state: State, scope: Scope) -> Consolidation | None:
     if found is None:
         return None
     return msgspec.structs.replace(found, unabsorbed_ids=state.buffer(scope))
-
-
-def _times(state: State, scope: Scope) -> dict[str, datetime]:
-    times: dict[str, datetime | None] = {
-        **state.buffers.get(scope, {}),
-        **state.moved.get(scope, {}),
-    }
-    return {each: at for each, at in times.items() if at is not None}
 
 
 def _those(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock, local
 from typing import Any, TypeVar
 
@@ -30,10 +31,6 @@ DEFAULT_DATABASE = "eden"
 #: Concurrent queries of one request.
 _AT_ONCE = 8
 _thread = local()
-
-
-def _mark_worker() -> None:
-    _thread.is_worker = True
 
 
 class _Named:
@@ -202,7 +199,9 @@ class Connection:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(
-                    _AT_ONCE, thread_name_prefix="edenmem-mongo", initializer=_mark_worker
+                    _AT_ONCE,
+                    thread_name_prefix="edenmem-mongo",
+                    initializer=partial(setattr, _thread, "is_worker", True),
                 )
             pool = self._pool
         failed: list[BaseException] = []

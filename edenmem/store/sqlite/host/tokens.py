@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, timedelta
+from typing import Any
 
 from edenmem.models.access import AccessToken, DailyUse
 from edenmem.models.records import AuditEntry
-from edenmem.store.sqlite.core.codec import Row, Table, from_list
+from edenmem.store.sqlite.core.codec import Table, from_list
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import log
 
@@ -36,18 +38,24 @@ class Tokens(Part):
     """See `edenmem.store.protocol.host.Tokens`."""
 
     def add(self, token: AccessToken, entry: AuditEntry) -> bool:
+        return self._write_audited(_INSERT, _TOKENS.values(token), entry)
+
+    def _write_audited(
+        self, statement: str, values: Sequence[Any], entry: AuditEntry | None
+    ) -> bool:
+        """Run a statement; return whether it changed a row, and write its audit entry if so."""
         with self._db.writing() as connection:
-            added = connection.execute(_INSERT, _TOKENS.values(token)).rowcount
-            if added:
+            is_done = connection.execute(statement, values).rowcount > 0
+            if is_done and entry is not None:
                 log.add_entries(connection, [(entry, None)])
-        return bool(added)
+        return is_done
 
     def tokens(self) -> list[AccessToken]:
-        return [_token(row) for row in self._fetch(f"{_SELECT} ORDER BY name, id")]
+        return [_TOKENS.make(row) for row in self._fetch(f"{_SELECT} ORDER BY name, id")]
 
     def token(self, token_id: str) -> AccessToken | None:
         row = self._fetch_one(f"{_SELECT} WHERE id = ?", (token_id,))
-        return None if row is None else _token(row)
+        return None if row is None else _TOKENS.make(row)
 
     def move(
         self, before: AccessToken, after: AccessToken, entry: AuditEntry | None = None
@@ -58,23 +66,14 @@ class Tokens(Part):
             if old != new
         ]
         setting = ", ".join(f"{field} = ?" for field, _ in changes)
-        with self._db.writing() as connection:
-            moved = connection.execute(
-                f"UPDATE access_tokens SET {setting} WHERE id = ? AND digest = ?",
-                (*(value for _, value in changes), before.id, before.digest),
-            ).rowcount
-            if moved and entry is not None:
-                log.add_entries(connection, [(entry, None)])
-        return bool(moved)
+        return self._write_audited(
+            f"UPDATE access_tokens SET {setting} WHERE id = ? AND digest = ?",
+            (*(value for _, value in changes), before.id, before.digest),
+            entry,
+        )
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
-        with self._db.writing() as connection:
-            removed = connection.execute(
-                "DELETE FROM access_tokens WHERE id = ?", (token_id,)
-            ).rowcount
-            if removed:
-                log.add_entries(connection, [(entry, None)])
-        return bool(removed)
+        return self._write_audited("DELETE FROM access_tokens WHERE id = ?", (token_id,), entry)
 
     def add_use(self, holder: str, day: str, use: DailyUse) -> None:
         previous = (date.fromisoformat(day) - timedelta(days=1)).isoformat()
@@ -92,7 +91,3 @@ class Tokens(Part):
             "SELECT tokens, cost FROM daily_use WHERE day = ? AND holder = ?", (day, holder)
         )
         return DailyUse() if row is None else DailyUse(tokens=row[0], cost=row[1])
-
-
-def _token(row: Row) -> AccessToken:
-    return _TOKENS.make(row)
