@@ -519,8 +519,7 @@ class Browser(App[None]):
         kind = type(target).__name__.lower()
 
         def delete(editor: Editor) -> EditReport:
-            remove = editor.delete_fact if kind == "fact" else editor.delete_reflection
-            return remove(target.id, expected_version=target.version)
+            return editor.delete(target.id, expected_version=target.version)
 
         question = Question(
             f"Delete this {kind}?", Content(words.shown(target.content)), yes="Delete"

@@ -172,10 +172,8 @@ def draft_of(item: Fact | Reflection | ReviewItem) -> Draft:
 
     def write(editor: Reviewer, content: str) -> EditReport:
         match item:
-            case Fact():
-                return editor.edit_fact(item.id, content, expected_version=item.version)
-            case Reflection():
-                return editor.edit_reflection(item.id, content, expected_version=item.version)
+            case Fact() | Reflection():
+                return editor.edit(item.id, content, expected_version=item.version)
             case ReviewItem():
                 return editor.accept(item.id, content=content, version=item.version, anyway=True)
 

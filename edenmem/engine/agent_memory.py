@@ -270,7 +270,7 @@ class AgentMemory:
                 return editor.add_fact(
                     scope, text, session_id=session_id, fields=fields, allow_long=True
                 )
-            return editor.edit_fact(
+            return editor.edit(
                 there.id, text, expected_version=there.version, fields=fields, allow_long=True
             )
 
@@ -308,9 +308,7 @@ class AgentMemory:
         _check_content(content or "", fields)
         return await make_edit(
             self._runtime,
-            lambda editor: editor.edit_fact(
-                fact_id, content, expected_version=version, fields=fields
-            ),
+            lambda editor: editor.edit(fact_id, content, expected_version=version, fields=fields),
         )
 
     async def forget_fact(self, fact_id: str) -> EditReport:
@@ -321,7 +319,7 @@ class AgentMemory:
             ScopeError: the scope is not writable.
         """
         await in_thread(self._check_writable, fact_id)
-        return await make_edit(self._runtime, lambda editor: editor.delete_fact(fact_id))
+        return await make_edit(self._runtime, lambda editor: editor.delete(fact_id))
 
     # -- in a thread ---------------------------------------------------------------------------
 

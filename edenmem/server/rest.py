@@ -150,7 +150,7 @@ def delete_directive(agent_id: Named, directive_id: Named, reach: Writing) -> No
     if not is_directive or found.agent_id != agent.id:
         raise NotFoundError("memory not found")
     reach.demand_write(found.home)
-    reach.service.editor.delete_reflection(found.id)
+    reach.service.editor.delete(found.id)
 
 
 # -- shards --------------------------------------------------------------------------------------
@@ -250,9 +250,7 @@ def delete_shard_memory(agent_id: Named, shard_id: Named, memory_id: Named, reac
     if found.home != scope:
         raise NotFoundError("memory not found")
     reach.demand_write(scope)
-    editor = reach.service.editor
-    delete = editor.delete_fact if isinstance(found, Fact) else editor.delete_reflection
-    delete(found.id)
+    reach.service.editor.delete(found.id)
 
 
 # -- single memories -----------------------------------------------------------------------------
@@ -280,9 +278,7 @@ async def edit_memory(
         return await edit_fact(reach, found, body.content, version, response)
     await in_thread(check_content, reach, found.home, body.content, "reflection")
     with as_decided():
-        await in_thread(
-            reach.service.editor.edit_reflection, found.id, body.content, expected_version=version
-        )
+        await in_thread(reach.service.editor.edit, found.id, body.content, expected_version=version)
     after = await in_thread(reach.memory, memory_id)
     set_etag(response, after.version)
     assert isinstance(after, Reflection)
@@ -305,9 +301,7 @@ async def edit_fact(
     await in_thread(check_content, reach, fact.home, content or "", "fact", fields)
     with as_decided():
         await reach.service.edit(
-            lambda editor: editor.edit_fact(
-                fact.id, content, expected_version=version, fields=fields
-            )
+            lambda editor: editor.edit(fact.id, content, expected_version=version, fields=fields)
         )
     after = await in_thread(reach.fact, fact.id)
     set_etag(response, after.version)

@@ -312,7 +312,7 @@ def delete_fact(fact_id: Named, reach: Writing, if_match: IfMatch = None) -> Non
     fact = reach.fact(fact_id)
     reach.demand_write(fact.home)
     version = check_etag(if_match, fact.version, required=False)
-    reach.service.editor.delete_fact(fact.id, expected_version=version)
+    reach.service.editor.delete(fact.id, expected_version=version)
 
 
 # -- contexts and the log ------------------------------------------------------------------------

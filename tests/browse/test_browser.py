@@ -265,7 +265,7 @@ async def test_an_edit_that_meets_another_writer_loses_nothing(world: World) -> 
         await screen.until_screen(TextEditor)
         editor = world.service().editor
         fact_id = world.store.memory.facts(FactFilter(scopes=(world.scope,)))
-        editor.edit_fact(next(fact_id).id, "Lena keeps no paste.", expected_version=1)
+        editor.edit(next(fact_id).id, "Lena keeps no paste.", expected_version=1)
         await screen.press("!", "ctrl+s")
         await screen.until(lambda: "Not saved" in screen.text("message"))
         assert "version" in screen.text("message")
@@ -284,7 +284,7 @@ async def test_an_edit_of_what_was_deleted_keeps_the_text_and_leaving_asks(world
         await screen.press("e")
         await screen.until_screen(TextEditor)
         fact = next(iter(world.store.memory.facts(FactFilter(scopes=(world.scope,)))))
-        world.service().editor.delete_fact(fact.id)
+        world.service().editor.delete(fact.id)
         await screen.press("!", "ctrl+s")
         await screen.until(lambda: "Not saved" in screen.text("message"))
         assert screen.editor.text == f"{PASTE}!"
@@ -379,7 +379,7 @@ async def test_an_entry_of_the_log_is_undone_with_what_stands_in_the_way_shown(
 ) -> None:
     fact = next(iter(world.store.memory.facts(FactFilter(scopes=(world.scope,)))))
     for version, text in ((1, "Second."), (2, "Third.")):
-        world.service().editor.edit_fact(fact.id, text, expected_version=version)
+        world.service().editor.edit(fact.id, text, expected_version=version)
     async with browser(world) as screen:
         await screen.open("lena")
         await screen.press("5")

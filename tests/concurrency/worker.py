@@ -187,7 +187,7 @@ class Worker:
     async def _edit_fact(self) -> None:
         fact = await self._any_fact()
         if fact is not None:
-            report = await self._editor.edit_fact(
+            report = await self._editor.edit(
                 fact.id, self._text("edit"), expected_version=fact.version
             )
             assert report.after is not None
@@ -198,7 +198,7 @@ class Worker:
     async def _delete_fact(self) -> None:
         fact = await self._any_fact()
         if fact is not None:
-            await self._editor.delete_fact(fact.id, expected_version=fact.version)
+            await self._editor.delete(fact.id, expected_version=fact.version)
             self.account["deleted"].append(fact.id)
 
     async def _any_fact(self) -> Any:

@@ -207,12 +207,12 @@ class TestMerging:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         own = merger(cast, embedder)
         editor = AwaitedEditor(make_runtime(cast.store, embedder=embedder))
-        await editor.edit_fact(new.id, "Lena drinks coffee now.", expected_version=1)
+        await editor.edit(new.id, "Lena drinks coffee now.", expected_version=1)
         report = await own.merge(merge_by_hand([old, new], TEA))
         assert report.removed == ()
         assert report.stayed[0][0] == new.id
         assert contents(cast.store, cast.anna_scope) == sorted([TEA, "Lena drinks coffee now."])
-        await editor.edit_fact(old.id, "Lena drinks cocoa.", expected_version=2)
+        await editor.edit(old.id, "Lena drinks cocoa.", expected_version=2)
         with pytest.raises(ConflictError):
             await own.merge(merge_by_hand([old, new], TEA_TOO + "."))
         assert contents(cast.store, cast.anna_scope) == [

@@ -249,17 +249,15 @@ async def _edit(store: Store, embedder: Embedder, clock: Callable[[], datetime])
     facts = await in_thread(_facts, store, EVE_SCOPE)
     if MISTYPED in facts:
         fact = facts[MISTYPED]
-        await editor.edit_fact(fact.id, CORRECTED, expected_version=fact.version)
+        await editor.edit(fact.id, CORRECTED, expected_version=fact.version)
     if STALE in facts:
-        await editor.delete_fact(facts[STALE].id)
+        await editor.delete(facts[STALE].id)
     text = (await in_thread(store.memory.consolidations, [EVE_SCOPE]))[EVE_SCOPE]
     if text.consolidated_content != NEW_TEXT:
         await editor.edit_consolidation(EVE_SCOPE, NEW_TEXT, expected_version=text.version)
     for reflection in await in_thread(store.memory.pending, EVE_SCOPE):
         if reflection.content == "The community is growing.":
-            await editor.edit_reflection(
-                reflection.id, "The community grows by the week.", expected_version=1
-            )
+            await editor.edit(reflection.id, "The community grows by the week.", expected_version=1)
 
 
 def _facts(store: Store, scope: Scope) -> dict[str, Fact]:

@@ -332,7 +332,7 @@ class Isolation(RuleBasedStateMachine):
 
     def _pause(self, scope: Scope, pause: bool) -> None:
         try:
-            self._run(self.editor.pause(scope) if pause else self.editor.resume(scope))
+            self._run(self.editor.set_policy(scope, {"active": not pause}))
         except NotFoundError:  # an account that is deleted
             assert scope.kind is ScopeKind.USER
             return
@@ -382,13 +382,11 @@ class Isolation(RuleBasedStateMachine):
             )
         elif how == "edit":
             stored_one: Any = getattr(self.store.memory, kind)(target.id)
-            edit = getattr(self.editor, f"edit_{kind}")
-            await edit(target.id, text, expected_version=stored_one.version)
+            await self.editor.edit(target.id, text, expected_version=stored_one.version)
         elif how == "delete":
-            await getattr(self.editor, f"delete_{kind}")(target.id)
+            await self.editor.delete(target.id)
         else:
-            assert kind in ("fact", "reflection")
-            await self.editor.set_private(kind, target.id, how == "private")  # type: ignore[arg-type]
+            await self.editor.set_private(target.id, how == "private")
 
     @precondition(lambda self: any(each.type == "consolidations" for each in self.documents))
     @rule(number=index, version=st.integers(1, 3))

@@ -72,10 +72,7 @@ def edit(
             raise UsageError(
                 "--private does not apply to a text", hint="see 'edenmem scope policy --private'"
             )
-        assert kind == "fact" or kind == "reflection"
-        report = run.service.editor.set_private(
-            kind, target.id, private, reason=reason, dry_run=dry_run
-        )
+        report = run.service.editor.set_private(target.id, private, reason=reason, dry_run=dry_run)
         print_edits(run, report)
         if new is None and not fields.are_given:
             return
@@ -86,7 +83,7 @@ def edit(
         fact = run.service.memory.find_fact(target.id)
         changed = fields.change(fact.fields)
         if new in (None, fact.content):
-            report = run.service.editor.edit_fact(
+            report = run.service.editor.edit(
                 fact.id,
                 expected_version=fact.version,
                 fields=changed,
@@ -135,11 +132,9 @@ def edit_target(
 
     def write(after: str, only_try: bool) -> EditReport:
         def work(editor: Editor) -> EditReport:
-            change: Callable[..., EditReport] = partial(editor.edit_reflection, target.id)
+            change: Callable[..., EditReport] = partial(editor.edit, target.id, fields=fields)
             if scope is not None:
                 change = partial(editor.edit_consolidation, scope)
-            elif target.kind == "fact":
-                change = partial(editor.edit_fact, target.id, fields=fields)
             return change(
                 after,
                 expected_version=version,
@@ -190,10 +185,8 @@ def delete(
 
     editor = run.service.editor
     reports = [
-        (editor.delete_fact if target.kind == "fact" else editor.delete_reflection)(
-            memory.id, expected_version=memory.version, reason=reason, dry_run=dry_run
-        )
-        for target, memory in zip(targets, found, strict=True)
+        editor.delete(memory.id, expected_version=memory.version, reason=reason, dry_run=dry_run)
+        for memory in found
     ]
     print_edits(run, *reports)
 

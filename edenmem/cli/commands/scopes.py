@@ -657,7 +657,6 @@ def _set_active(
     verbs: tuple[str, str],
 ) -> None:
     scope = options.choose_scope(run, named)
-    editor = run.service.editor
-    change = editor.pause if verbs[0] == "pause" else editor.resume
-    report = change(scope, reason=reason, dry_run=dry_run)
+    changes = {"active": verbs[0] == "resume"}
+    report = run.service.editor.set_policy(scope, changes, reason=reason, dry_run=dry_run)
     print_edits(run, report, verbs=verbs, target=scope_name(run, scope))

@@ -264,7 +264,7 @@ async def _tell(run: Invocation, service: MemoryService) -> int:
     _print_words(run, fact.content)
     _print_why(run, run.service.history.fact_why(fact.id))
     edited = await service.edit(
-        lambda editor: editor.edit_fact(
+        lambda editor: editor.edit(
             fact.id, _CORRECTION, expected_version=fact.version, reason="demo"
         )
     )

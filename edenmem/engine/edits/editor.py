@@ -36,6 +36,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
+from edenmem.models.host import Agent
 from edenmem.models.ids import new_id
 from edenmem.models.memory import (
     NO_FIELDS,
@@ -51,21 +52,22 @@ from edenmem.models.scope import Scope
 from edenmem.text import iso, many, one_line
 
 T = TypeVar("T")
+_Kind = Literal["fact", "reflection"]
 
 
-def report_unchanged(
-    target_type: str, document: msgspec.Struct, dry_run: bool, *, why: str = "already the case"
+def _unchanged(
+    document: Fact | Reflection | Consolidation | Policy | Agent, dry_run: bool
 ) -> EditReport:
     """Return the report of a change without effect, which is not made."""
     data = plain(document)
     return EditReport(
         action="none",
-        target_type=target_type,
-        target_id=getattr(document, "id", ""),
+        target_type=type(document).__name__.lower(),
+        target_id=document.id,
         before=data,
         after=data,
         dry_run=dry_run,
-        notices=(why,),
+        notices=("already the case",),
     )
 
 
@@ -120,7 +122,7 @@ class Editor:
             KeyTaken: another fact of the scope has the key.
         """
         checks.check_holds_facts(scope)
-        text = self._fact_text(content, allow_long)
+        text = self._text(content, "fact", allow_long)
         fields = self._fields(fields)
         policy = self._check_open(scope, session_id)
         fact = Fact(
@@ -136,7 +138,7 @@ class Editor:
         if there is not None and fact.outlasts(there):
             return self._apply(adding, "fact", dry_run)
         if there is not None:
-            return report_unchanged("fact", there, dry_run)
+            return _unchanged(there, dry_run)
         vector = self._vector(text, dry_run)
         fact = msgspec.structs.replace(
             fact, embedding=vector.embedding, embedding_model=vector.model
@@ -166,29 +168,6 @@ class Editor:
         is_open = (each for each in others if each not in policies or policies[each].active)
         return (scope, *is_open)
 
-    def edit_fact(
-        self,
-        fact_id: str,
-        content: str | None = None,
-        *,
-        expected_version: int,
-        fields: FactFields | None = None,
-        allow_long: bool = False,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
-        """Replace the text or the fields of a fact; the old ones stay in the history.
-
-        None keeps the text or the fields.
-
-        Raises:
-            KeyTaken: another fact of the scope has the key.
-        """
-        fact = self._fact(fact_id, expected_version)
-        text = fact.content if content is None else self._fact_text(content, allow_long)
-        fields = fact.fields if fields is None else self._fields(fields, fact.fields)
-        return self._revise(fact, text, fields, reason, dry_run)
-
     def _fields(self, fields: FactFields, old: FactFields = NO_FIELDS) -> FactFields:
         """Return valid fields.
 
@@ -200,21 +179,6 @@ class Editor:
         if at is not None and at != old.expires_at and at <= self._clock():
             raise UsageError(f"the time of expiry is past: {iso(at)}")
         return checked
-
-    def delete_fact(
-        self,
-        fact_id: str,
-        *,
-        expected_version: int | None = None,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
-        """Delete a fact; `restore_fact` restores it."""
-        fact = self._fact(fact_id, expected_version)
-        if not dry_run:
-            keep_proof(self._store, fact, self._clock())
-        change = RemoveFact.of(fact, self._clock(), reason)
-        return self._apply(change, "fact", dry_run)
 
     def restore_fact(
         self,
@@ -255,7 +219,7 @@ class Editor:
         self, fact: Fact, text: str, fields: FactFields, reason: str, dry_run: bool
     ) -> EditReport:
         if (text, fields) == (fact.content, fact.fields):
-            return report_unchanged("fact", fact, dry_run)
+            return _unchanged(fact, dry_run)
         is_new = text != fact.content
         vector = self._vector(text, dry_run) if is_new else TextVector()
         change = ReviseFact(
@@ -306,22 +270,8 @@ class Editor:
         change = AddFact(fact=fact, reason=reason or "restored")
         return self._apply(change, "fact", dry_run, (*notices, *vector.notices))
 
-    def _fact(self, fact_id: str, expected_version: int | None) -> Fact:
-        fact = self._store.memory.fact(fact_id)
-        if fact is None:
-            raise NotFoundError(
-                f"fact not found: {fact_id}",
-                hint=f"restore a deleted fact: edenmem restore {fact_id}",
-            )
-        checks.check_version("fact", fact.version, expected_version)
-        return fact
-
     def _vector(self, text: str, dry_run: bool) -> TextVector:
         return TextVector() if dry_run else self._vectors.of(text)
-
-    def _fact_text(self, content: str, allow_long: bool) -> str:
-        limit = self._settings.formation.fact_words
-        return checks.text_of(content, what="fact", limit=limit, allow_long=allow_long)
 
     # -- reflections ---------------------------------------------------------------------------
 
@@ -337,7 +287,7 @@ class Editor:
         dry_run: bool = False,
     ) -> EditReport:
         """Add a reflection to the end of the scope's buffer."""
-        text = self._reflection_text(content, allow_long)
+        text = self._text(content, "reflection", allow_long)
         policy = self._check_open(scope, session_id)
         reflection = Reflection(
             id=new_id(),
@@ -353,30 +303,40 @@ class Editor:
         )
         return self._apply(change, "reflection", dry_run)
 
-    def edit_reflection(
+    # -- facts and reflections -----------------------------------------------------------------
+
+    def edit(
         self,
-        reflection_id: str,
-        content: str,
+        memory_id: str,
+        content: str | None = None,
         *,
         expected_version: int,
+        fields: FactFields | None = None,
         allow_long: bool = False,
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Replace the text of a pending reflection.
+        """Replace the text of a fact or pending reflection, or the fields of a fact.
+
+        The old ones stay in the history. None keeps the text or the fields.
 
         Raises:
+            KeyTaken: another fact of the scope has the key.
             UsageError: the reflection is already part of a consolidated text.
         """
-        before = self._reflection(reflection_id, expected_version)
+        before = self._stored(memory_id, expected_version)
+        kind: _Kind = "fact" if isinstance(before, Fact) else "reflection"
+        text = before.content if content is None else self._text(content, kind, allow_long)
+        if isinstance(before, Fact):
+            fields = before.fields if fields is None else self._fields(fields, before.fields)
+            return self._revise(before, text, fields, reason, dry_run)
         if before.absorbed:
             raise UsageError(
                 "the reflection is already part of the consolidated text",
                 hint="edit the text: edenmem consolidation edit",
             )
-        text = self._reflection_text(content, allow_long)
         if text == before.content:
-            return report_unchanged("reflection", before, dry_run)
+            return _unchanged(before, dry_run)
         change = ReviseReflection(
             scope=before.home,
             reflection_id=before.id,
@@ -385,60 +345,59 @@ class Editor:
             at=self._clock(),
             reason=reason,
         )
-        return self._apply(change, "reflection", dry_run)
+        return self._apply(change, kind, dry_run)
 
-    def delete_reflection(
+    def delete(
         self,
-        reflection_id: str,
+        memory_id: str,
         *,
         expected_version: int | None = None,
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Delete a reflection; a text that absorbed it does not change."""
-        before = self._reflection(reflection_id, expected_version)
+        """Delete a fact or reflection, which an undo restores.
+
+        A text that absorbed the reflection does not change.
+        """
+        before = self._stored(memory_id, expected_version)
         if not dry_run:
             keep_proof(self._store, before, self._clock())
-        change = RemoveReflection.of(before, self._clock(), reason)
-        return self._apply(change, "reflection", dry_run)
-
-    def _reflection(self, reflection_id: str, expected_version: int | None) -> Reflection:
-        reflection = self._store.memory.reflection(reflection_id)
-        if reflection is None:
-            raise NotFoundError(f"reflection not found: {reflection_id}")
-        checks.check_version("reflection", reflection.version, expected_version)
-        return reflection
-
-    def _reflection_text(self, content: str, allow_long: bool) -> str:
-        limit = self._settings.formation.reflection_words
-        return checks.text_of(content, what="reflection", limit=limit, allow_long=allow_long)
-
-    # -- facts and reflections -----------------------------------------------------------------
+        if isinstance(before, Fact):
+            return self._apply(RemoveFact.of(before, self._clock(), reason), "fact", dry_run)
+        removal = RemoveReflection.of(before, self._clock(), reason)
+        return self._apply(removal, "reflection", dry_run)
 
     def set_private(
-        self,
-        target_type: Literal["fact", "reflection"],
-        target_id: str,
-        private: bool,
-        *,
-        reason: str = "",
-        dry_run: bool = False,
+        self, memory_id: str, private: bool, *, reason: str = "", dry_run: bool = False
     ) -> EditReport:
         """Exclude a fact or reflection from propagation, or allow it again."""
-        before: Fact | Reflection
-        if target_type == "fact":
-            before = self._fact(target_id, None)
-        else:
-            before = self._reflection(target_id, None)
+        before = self._stored(memory_id)
+        kind: _Kind = "fact" if isinstance(before, Fact) else "reflection"
         change = SetPrivacy(
             scope=before.home,
-            target_type=target_type,
-            target_id=target_id,
+            target_type=kind,
+            target_id=memory_id,
             private=private,
             at=self._clock(),
             reason=reason,
         )
-        return self._apply(change, target_type, dry_run)
+        return self._apply(change, kind, dry_run)
+
+    def _stored(self, memory_id: str, expected_version: int | None = None) -> Fact | Reflection:
+        memory = self._store.memory
+        found = memory.fact(memory_id) or memory.reflection(memory_id)
+        if found is None:
+            raise NotFoundError(
+                f"fact or reflection not found: {memory_id}",
+                hint=f"restore deleted memory: edenmem restore {memory_id}",
+            )
+        checks.check_version(type(found).__name__.lower(), found.version, expected_version)
+        return found
+
+    def _text(self, content: str, kind: _Kind, allow_long: bool) -> str:
+        words = self._settings.formation
+        limit = words.fact_words if kind == "fact" else words.reflection_words
+        return checks.text_of(content, what=kind, limit=limit, allow_long=allow_long)
 
     # -- texts ---------------------------------------------------------------------------------
 
@@ -465,7 +424,7 @@ class Editor:
             without_version(content), what="text", limit=limit, allow_long=allow_long
         )
         if before is not None and text == before.consolidated_content:
-            return report_unchanged("consolidation", before, dry_run)
+            return _unchanged(before, dry_run)
         report = self._write_text(scope, before, text, limit, reason, dry_run, fixes=fixes)
         if why := checks.find_secret_in(text, "text"):
             notices = (f"warning: {why}: it is in every prompt", *report.notices)
@@ -481,7 +440,7 @@ class Editor:
         text = version_of(history, version, "text").content
         before = self._store.memory.consolidations([scope]).get(scope)
         if before is not None and text == before.consolidated_content:
-            return report_unchanged("consolidation", before, dry_run)
+            return _unchanged(before, dry_run)
         limit = word_limit_of(self._store, self._settings, scope, policy, before)
         why = reason or f"version {version} restored"
         return self._write_text(scope, before, text, limit, why, dry_run)
@@ -535,24 +494,12 @@ class Editor:
         base = before or Policy(id=new_id(), **scope.fields())
         checks.check_version("policy", base.version, expected_version)
         after = checks.change_policy(base, changes)
-        if before is not None and after == before:
-            return report_unchanged("policy", before, dry_run)
+        if after == base and (before is not None or scope.shard_name is None):
+            return _unchanged(base, dry_run)
         change = WritePolicy(
             policy=after, expected_version=base.version, at=self._clock(), reason=reason
         )
         return self._apply(change, "policy", dry_run)
-
-    def pause(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
-        """Pause a scope: it keeps its memory and accepts nothing new."""
-        return self.set_policy(scope, {"active": False}, reason=reason, dry_run=dry_run)
-
-    def resume(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
-        """Resume a paused scope; any other scope is left unchanged."""
-        policy = checks.check_scope_known(self._store, scope)
-        if policy is None or policy.active:
-            unset = policy or Policy(id="", **scope.fields())
-            return report_unchanged("policy", unset, dry_run, why="the scope is not paused")
-        return self.set_policy(scope, {"active": True}, reason=reason, dry_run=dry_run)
 
     def set_agent(
         self,
@@ -580,7 +527,7 @@ class Editor:
         wanted = {name: value for name, value in toggles.items() if value is not None}
         after = msgspec.structs.replace(before, **wanted)
         if after == before:
-            return report_unchanged("agent", before, dry_run)
+            return _unchanged(before, dry_run)
         return self._apply(change, "agent", dry_run)
 
     # -- checks and store access -------------------------------------------------------------------

@@ -264,8 +264,8 @@ class Reviewer(Editor):
         checks.check_version(item.kind, item.version, version)
         if item.state == "held":
             return self._decide(item, [], why, dry_run)
-        delete = self.delete_fact if item.kind == "fact" else self.delete_reflection
-        report = delete(item.id, expected_version=item.version, reason=why, dry_run=dry_run)
+        version = item.version
+        report = self.delete(item.id, expected_version=version, reason=why, dry_run=dry_run)
         return msgspec.structs.replace(report, action="reject")
 
     def overdue(self, agent_id: str | None = None) -> list[ReviewItem]:
@@ -327,14 +327,16 @@ class Reviewer(Editor):
         if item.state == "unconfirmed":
             if replaces is not None:
                 raise UsageError("only a held item can replace a fact")
-            return self._fact(item.id, item.version)
+            stored = self._stored(item.id, item.version)
+            assert isinstance(stored, Fact)
+            return stored
         known = self._find_known(item, text)
         if known is not None:
             return known
         if replaces is not None:
-            target = self._fact(replaces, None)
-            if target.home not in self.changeable(item.home):
-                raise UsageError(f"the fact is in another scope: {target.id}")
+            target = self._stored(replaces)
+            if not isinstance(target, Fact) or target.home not in self.changeable(item.home):
+                raise UsageError(f"not a fact, or in another scope: {target.id}")
             return target
         near = None if anyway else Reviewed(item, self._similar(item, text)).near
         if near is not None:

@@ -89,9 +89,8 @@ def validate_rewrite(subject: Subject, mention: Mention, text: str) -> MentionDe
 def _write(editor: Editor, decision: MentionDecision) -> None:
     mention, version = decision.mention, decision.mention.version
     match decision.treatment, mention.target_type:
-        case "rewrite", "fact" | "reflection" as kind:
-            rewrite = editor.edit_fact if kind == "fact" else editor.edit_reflection
-            rewrite(
+        case "rewrite", "fact" | "reflection":
+            editor.edit(
                 mention.target_id,
                 decision.text,
                 expected_version=version,
@@ -107,10 +106,8 @@ def _write(editor: Editor, decision: MentionDecision) -> None:
                 fixes=False,
                 reason=REASON,
             )
-        case "remove", "fact":
-            editor.delete_fact(mention.target_id, expected_version=version, reason=REASON)
         case "remove", _:
-            editor.delete_reflection(mention.target_id, expected_version=version, reason=REASON)
+            editor.delete(mention.target_id, expected_version=version, reason=REASON)
 
 
 #: Passages to empty per step.

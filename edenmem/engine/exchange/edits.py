@@ -365,8 +365,8 @@ def _apply_edit(edit: Edit, allow_long: bool, editor: Editor) -> EditReport:
             return editor.add_reflection(
                 edit.scope, edit.after, allow_long=allow_long, reason=_REASON
             )
-        case "edit", "fact":
-            return editor.edit_fact(
+        case "edit", "fact" | "reflection":
+            return editor.edit(
                 edit.id,
                 edit.after,
                 expected_version=edit.version,
@@ -374,18 +374,8 @@ def _apply_edit(edit: Edit, allow_long: bool, editor: Editor) -> EditReport:
                 allow_long=allow_long,
                 reason=_REASON,
             )
-        case "edit", "reflection":
-            return editor.edit_reflection(
-                edit.id,
-                edit.after,
-                expected_version=edit.version,
-                allow_long=allow_long,
-                reason=_REASON,
-            )
-        case "delete", "fact":
-            return editor.delete_fact(edit.id, expected_version=edit.version, reason=_REASON)
-        case "delete", "reflection":
-            return editor.delete_reflection(edit.id, expected_version=edit.version, reason=_REASON)
+        case "delete", _:
+            return editor.delete(edit.id, expected_version=edit.version, reason=_REASON)
     return editor.edit_consolidation(
         edit.scope,
         edit.after,

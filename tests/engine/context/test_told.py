@@ -93,12 +93,12 @@ class History:
             fact = self.cast.store.memory.fact(key)
             assert fact is not None
             text = self.word()
-            self.service.editor.edit_fact(key, text, expected_version=fact.version)
+            self.service.editor.edit(key, text, expected_version=fact.version)
             self.learn(key, fact.home, text)
 
     def delete(self) -> None:
         if (key := self.a_fact()) is not None:
-            self.service.editor.delete_fact(key)
+            self.service.editor.delete(key)
 
     def undo(self) -> None:
         entries = list(self.service.history.entries(limit=5))

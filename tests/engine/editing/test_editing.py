@@ -210,11 +210,11 @@ class TestAddFact:
     async def test_a_paused_scope_accepts_nothing_new(
         self, editor: AwaitedEditor, world: World
     ) -> None:
-        await editor.pause(world.of_user)
+        await editor.set_policy(world.of_user, {"active": False})
         with pytest.raises(UsageError, match="paused") as caught:
             await editor.add_fact(world.of_user, "Anna has a cat.")
         assert "resume" in (caught.value.hint or "")
-        await editor.resume(world.of_user)
+        await editor.set_policy(world.of_user, {"active": True})
         assert (await editor.add_fact(world.of_user, "Anna has a cat.")).result is not None
 
     async def test_an_unknown_shard_or_session_is_rejected(
@@ -232,7 +232,7 @@ class TestEditFact:
     ) -> None:
         """Known failure 19: the text changes and the vector does not."""
         fact = world.fact(embedder=embedder)
-        report = await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
+        report = await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
         after = world.stored(fact.id)
         assert (after.content, after.version) == ("Anna lives in Porto.", 2)
         assert after.embedding == embedder.vector("Anna lives in Porto.")
@@ -251,16 +251,16 @@ class TestEditFact:
         """Known failure 19: a vector of a text that is no more."""
         fact = world.fact(embedder=embedder)
         editor = AwaitedEditor(make_runtime(world.store, SETTINGS))
-        report = await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
+        report = await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
         after = world.stored(fact.id)
         assert (after.embedding, after.embedding_model) == (None, None)
         assert report.notices
 
     async def test_a_conflict(self, editor: AwaitedEditor, world: World) -> None:
         fact = world.fact()
-        await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
+        await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
         with pytest.raises(ConflictError, match="version 2"):
-            await editor.edit_fact(fact.id, "Anna lives in Faro.", expected_version=1)
+            await editor.edit(fact.id, "Anna lives in Faro.", expected_version=1)
         assert world.stored(fact.id).content == "Anna lives in Porto."
 
     async def test_the_store_detects_a_conflict_after_the_check(
@@ -272,12 +272,12 @@ class TestEditFact:
         original = embedder.embed
 
         async def slow(texts: Sequence[str], *, role: Role) -> object:
-            await other.edit_fact(fact.id, "Anna lives in Faro.", expected_version=1)
+            await other.edit(fact.id, "Anna lives in Faro.", expected_version=1)
             return await original(texts, role=role)
 
         embedder.embed = slow  # type: ignore[method-assign,assignment]
         with pytest.raises(ConflictError):
-            await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
+            await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
         assert world.stored(fact.id).content == "Anna lives in Faro."
 
     async def test_known_failure_51_a_failure_half_way_leaves_the_old_fact(
@@ -287,7 +287,7 @@ class TestEditFact:
         fact = world.fact(embedder=embedder)
         embedder.failures.append(ProviderTimeout("no answer"))
         with pytest.raises(ProviderTimeout):
-            await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
+            await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
         assert world.stored(fact.id) == world.store.memory.fact(fact.id, with_vector=True)
         assert world.stored(fact.id).content == fact.content
         assert world.stored(fact.id).embedding == fact.embedding
@@ -297,10 +297,10 @@ class TestEditFact:
     ) -> None:
         """Known failure 22: the old fact goes and the new one is not there."""
         old, there = world.fact("Anna lives in Lisbon."), world.fact("Anna lives in Porto.")
-        dry = await editor.edit_fact(old.id, there.content, expected_version=1, dry_run=True)
+        dry = await editor.edit(old.id, there.content, expected_version=1, dry_run=True)
         assert dry.notices[0].endswith(f"and {old.id} would be removed in its favor")
         assert world.stored(old.id) == old
-        report = await editor.edit_fact(old.id, there.content, expected_version=1)
+        report = await editor.edit(old.id, there.content, expected_version=1)
         assert (dry.target_id, dry.before, dry.after) == (
             report.target_id,
             report.before,
@@ -317,7 +317,7 @@ class TestEditFact:
 
     async def test_the_same_text_changes_nothing(self, editor: AwaitedEditor, world: World) -> None:
         fact = world.fact()
-        report = await editor.edit_fact(fact.id, fact.content + " ", expected_version=1)
+        report = await editor.edit(fact.id, fact.content + " ", expected_version=1)
         assert report.action == "none"
         assert world.stored(fact.id).version == 1
 
@@ -325,7 +325,7 @@ class TestEditFact:
         self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         fact = world.fact()
-        report = await editor.edit_fact(
+        report = await editor.edit(
             fact.id, "Anna lives in Porto.", expected_version=1, dry_run=True
         )
         assert report.after is not None
@@ -340,7 +340,7 @@ class TestDeleteAndRestore:
     ) -> None:
         fact = world.fact(embedder=embedder)
         before = world.stored(fact.id)
-        deleted = await editor.delete_fact(fact.id, expected_version=1)
+        deleted = await editor.delete(fact.id, expected_version=1)
         assert deleted.after is None
         assert world.store.memory.fact(fact.id) is None
         report = await editor.restore_fact(fact.id)
@@ -354,7 +354,7 @@ class TestDeleteAndRestore:
         self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         fact = world.fact(embedder=embedder)
-        await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
+        await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
         await editor.restore_fact(fact.id, version=1)
         after = world.stored(fact.id)
         assert (after.content, after.version) == ("Anna lives in Lisbon.", 3)
@@ -365,8 +365,8 @@ class TestDeleteAndRestore:
         self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
-        await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
-        await editor.delete_fact(fact.id)
+        await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
+        await editor.delete(fact.id)
         await editor.restore_fact(fact.id, version=1)
         after = world.stored(fact.id)
         assert after.content == "Anna lives in Lisbon."
@@ -395,10 +395,10 @@ class TestReflections:
     async def test_add_edit_delete(self, editor: AwaitedEditor, world: World) -> None:
         added = await editor.add_reflection(world.of_user, "Anna is patient.")
         assert [item.id for item in world.store.memory.pending(world.of_user)] == [added.target_id]
-        await editor.edit_reflection(added.target_id, "Anna is kind.", expected_version=1)
+        await editor.edit(added.target_id, "Anna is kind.", expected_version=1)
         stored = some(world.store.memory.reflection(added.target_id))
         assert (stored.content, stored.version) == ("Anna is kind.", 2)
-        await editor.delete_reflection(added.target_id, expected_version=2)
+        await editor.delete(added.target_id, expected_version=2)
         assert world.store.memory.pending(world.of_user) == []
         assert world.store.memory.reflection(added.target_id) is None
 
@@ -421,7 +421,7 @@ class TestReflections:
         reflection = world.reflection()
         world.text("Anna likes short answers.", absorbed=[reflection.id])
         with pytest.raises(UsageError, match="consolidated text") as caught:
-            await editor.edit_reflection(reflection.id, "Something else.", expected_version=1)
+            await editor.edit(reflection.id, "Something else.", expected_version=1)
         assert "consolidation edit" in (caught.value.hint or "")
 
 
@@ -572,8 +572,8 @@ class TestAgentsAndPrivacy:
         self, editor: AwaitedEditor, world: World
     ) -> None:
         fact, reflection = world.fact(), world.reflection()
-        await editor.set_private("fact", fact.id, True)
-        await editor.set_private("reflection", reflection.id, True)
+        await editor.set_private(fact.id, True)
+        await editor.set_private(reflection.id, True)
         kept = world.store.memory.reflection(reflection.id)
         assert world.stored(fact.id).private
         assert world.stored(fact.id).version == 1

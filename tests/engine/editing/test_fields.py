@@ -78,13 +78,13 @@ async def test_fields_are_edited_and_restored(
     with pytest.raises(ConflictError, match=fact.id):
         await editor.add_fact(cast.anna_scope, "Anna hums.", fields=FactFields(key="k"))
     with pytest.raises(UsageError, match="past"):
-        await editor.edit_fact(fact.id, expected_version=1, fields=FIELDS.until(clock()))
+        await editor.edit(fact.id, expected_version=1, fields=FIELDS.until(clock()))
 
     calls = len(embedder.calls)
     later = FIELDS.until(clock() + DAY)
-    edited = await editor.edit_fact(fact.id, expected_version=1, fields=later)
+    edited = await editor.edit(fact.id, expected_version=1, fields=later)
     assert len(embedder.calls) == calls, "the text is the same"
-    unchanged = await editor.edit_fact(fact.id, expected_version=2, fields=later)
+    unchanged = await editor.edit(fact.id, expected_version=2, fields=later)
     assert (edited.action, unchanged.action) == ("revise_fact", "none")
     clock.advance(days=2)
     assert [*store.memory.facts(FactFilter(scopes=cast.anna_scopes, live_at=clock()))] == []
