@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.edits.near_duplicates import (
-    FactGroup,
-    FactMerger,
-    find_groups,
-    merge_by_hand,
-)
+from edenmem.engine.edits import near_duplicates
+from edenmem.engine.edits.near_duplicates import FactGroup, FactMerger
 from edenmem.engine.history.undo import Undoer
 from edenmem.errors import ConflictError, ProviderTimeout
 from edenmem.models.changes import AddFact, SetPrivacy
@@ -52,10 +48,14 @@ def put(store: Store, embedder: FakeEmbedder, scope: Scope, *texts: str) -> list
     return facts
 
 
-def groups(
-    store: Store, scope: Scope, model: str | None = "fake-embedder", floor: float = FLOOR
-) -> list[FactGroup]:
-    return list(find_groups(store, scope, model=model, floor=floor))
+@pytest.fixture(autouse=True)
+def _floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_duplicates, "SIMILAR", FLOOR)
+
+
+def groups(store: Store, scope: Scope, embedder: FakeEmbedder | None) -> list[FactGroup]:
+    own = FactMerger(make_runtime(store, embedder=embedder))
+    return [each for each in own.groups(scope.agent_id) if each.scope == scope]
 
 
 def contents(store: Store, scope: Scope) -> list[str]:
@@ -78,7 +78,7 @@ class TestFinding:
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, _, new = put(cast.store, embedder, cast.anna_scope, TEA, OTHER, TEA_TOO)
-        (group,) = groups(cast.store, cast.anna_scope)
+        (group,) = groups(cast.store, cast.anna_scope, embedder)
         assert [fact.id for fact in group.facts] == [old.id, new.id]
         assert group.scores[0] == 1.0
         assert FLOOR <= group.scores[1] < 1.0
@@ -87,13 +87,13 @@ class TestFinding:
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         put(cast.store, embedder, cast.anna_scope, TEA, f"  {TEA.upper()}! ", OTHER)
-        (group,) = groups(cast.store, cast.anna_scope, model=None)
+        (group,) = groups(cast.store, cast.anna_scope, None)
         assert group.scores == (1.0, 1.0)
 
     def test_scopes_are_never_compared(self, cast: Cast, embedder: FakeEmbedder) -> None:
         for scope in (cast.anna_scope, cast.bruno_scope, cast.agent_scope):
             put(cast.store, embedder, scope, TEA)
-        found = merger(cast, embedder).groups(cast.eve.id, floor=0.5)
+        found = merger(cast, embedder).groups(cast.eve.id)
         assert list(found) == []
 
     def test_more_facts_than_a_batch(
@@ -101,17 +101,18 @@ class TestFinding:
     ) -> None:
         monkeypatch.setattr("edenmem.engine.edits.near_duplicates.BATCH", 2)
         put(cast.store, embedder, cast.anna_scope, TEA, OTHER, "One. Two.", "Three, four!", TEA_TOO)
-        (group,) = groups(cast.store, cast.anna_scope)
+        (group,) = groups(cast.store, cast.anna_scope, embedder)
         assert [fact.content for fact in group.facts] == [TEA, TEA_TOO]
 
     def test_a_chain_of_small_differences_is_not_a_group(
-        self, cast: Cast, embedder: FakeEmbedder
+        self, cast: Cast, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Neighbors in the chain are near, but the first and last are not."""
         words = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"]
         chain = [" ".join(words[start : start + 8]) for start in range(0, 9, 2)]
         put(cast.store, embedder, cast.anna_scope, *chain)
-        for group in groups(cast.store, cast.anna_scope, floor=0.85):
+        monkeypatch.setattr(near_duplicates, "SIMILAR", 0.85)
+        for group in groups(cast.store, cast.anna_scope, embedder):
             assert len(group.facts) == 2
 
     @given(
@@ -127,7 +128,7 @@ class TestFinding:
     ) -> None:
         scope = Scope.user(cast.eve.id, new_id())
         put(cast.store, embedder, scope, *dict.fromkeys(map(" ".join, texts)))
-        found = groups(cast.store, scope)
+        found = groups(cast.store, scope, embedder)
         ids = [fact.id for group in found for fact in group.facts]
         assert len(ids) == len(set(ids))
         for group in found:
@@ -142,7 +143,7 @@ class TestMerging:
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         text = "Lena drinks green tea every morning."
-        report = await merger(cast, embedder).merge(merge_by_hand([new, old], text))
+        report = await merger(cast, embedder).merge([new, old], text)
         assert (report.removed, report.stayed) == ((new.id,), ())
         kept = some(cast.store.memory.fact(old.id, with_vector=True))
         assert (kept.content, kept.version, kept.previous_content) == (text, 2, TEA)
@@ -157,7 +158,7 @@ class TestMerging:
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
-        await merger(cast, embedder).merge(merge_by_hand([old, new], TEA_TOO))
+        await merger(cast, embedder).merge([old, new], TEA_TOO)
         assert contents(cast.store, cast.anna_scope) == [TEA_TOO]
         kept = some(cast.store.memory.fact(new.id))
         sources = {*old.source_message_ids, *new.source_message_ids}
@@ -175,7 +176,7 @@ class TestMerging:
         ]
         applied(cast.store, *(AddFact(fact=fact) for fact in facts))
         own = merger(cast, embedder)
-        await own.merge(merge_by_hand(facts, kept_text))
+        await own.merge(facts, kept_text)
         (merged,) = cast.store.memory.facts(FactFilter(scopes=(cast.anna_scope,)))
         assert set(merged.related_users) == {lena, tomas}
         assert merged.content == kept_text
@@ -196,9 +197,8 @@ class TestMerging:
         """Known failure 51: deleting comes before adding, and adding fails."""
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         embedder.failures.append(ProviderTimeout("no answer"))
-        merge = merge_by_hand([old, new], "Lena drinks green tea every morning.")
         with pytest.raises(ProviderTimeout):
-            await merger(cast, embedder).merge(merge)
+            await merger(cast, embedder).merge([old, new], "Lena drinks green tea every morning.")
         assert contents(cast.store, cast.anna_scope) == sorted([TEA, TEA_TOO])
 
     async def test_a_fact_that_was_edited_meanwhile_stays(
@@ -208,13 +208,13 @@ class TestMerging:
         own = merger(cast, embedder)
         editor = AwaitedEditor(make_runtime(cast.store, embedder=embedder))
         await editor.edit(new.id, "Lena drinks coffee now.", expected_version=1)
-        report = await own.merge(merge_by_hand([old, new], TEA))
+        report = await own.merge([old, new], TEA)
         assert report.removed == ()
         assert report.stayed[0][0] == new.id
         assert contents(cast.store, cast.anna_scope) == sorted([TEA, "Lena drinks coffee now."])
         await editor.edit(old.id, "Lena drinks cocoa.", expected_version=2)
         with pytest.raises(ConflictError):
-            await own.merge(merge_by_hand([old, new], TEA_TOO + "."))
+            await own.merge([old, new], TEA_TOO + ".")
         assert contents(cast.store, cast.anna_scope) == [
             "Lena drinks cocoa.",
             "Lena drinks coffee now.",
@@ -234,14 +234,16 @@ class TestMerging:
                 at=NOW,
             ),
         )
-        await merger(cast, embedder).merge(merge_by_hand([old, _of(cast.store, new)], TEA))
+        await merger(cast, embedder).merge([old, _of(cast.store, new)], TEA)
         assert _of(cast.store, old).private
 
-    def test_facts_of_two_scopes_are_never_merged(self, cast: Cast, embedder: FakeEmbedder) -> None:
+    async def test_facts_of_two_scopes_are_never_merged(
+        self, cast: Cast, embedder: FakeEmbedder
+    ) -> None:
         (anna,) = put(cast.store, embedder, cast.anna_scope, TEA)
         (bruno,) = put(cast.store, embedder, cast.bruno_scope, TEA)
         with pytest.raises(ValueError, match="one scope"):
-            merge_by_hand([anna, bruno], TEA)
+            await merger(cast, embedder).merge([anna, bruno], TEA)
 
 
 def _of(store: Store, fact: Fact) -> Fact:

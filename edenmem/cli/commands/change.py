@@ -227,20 +227,26 @@ def restore(
     edenmem restore mira/user:lena --version 2
     """
     target = run.resolver.target(ref, _EDITED, removed=True)
-    if target.kind == "reflection":
+    scope, history = target.scope, run.service.history
+    if scope is None and (removal := _find_removal(run, target)):
         if version is not None:
-            raise UsageError("a reflection has no versions", hint="see 'edenmem history REF'")
-        undo_entry(run, _removal(run, target.id), force=False, yes=yes, dry_run=dry_run)
+            hint = f"restore it first: edenmem restore {target.id}"
+            raise UsageError(f"the {target.kind} is deleted", hint=hint)
+        done = f"restored {target.kind} {target.id}"
+        undo_entry(run, removal, force=False, yes=True, dry_run=dry_run, reason=reason, done=done)
+        if target.kind == "fact" and not dry_run:
+            await_search(run, target.id, wait=wait)
         return
-    scope = target.scope
-    if scope is not None and version is None:
-        known = [str(each.version) for each in run.service.history.text_versions(scope)]
-        raise Missing("--version", hint=f"versions: {', '.join(known)}")
+    if target.kind == "reflection":
+        raise UsageError(f"the reflection is not deleted: {target.id}")
+    if version is None:
+        known = history.text_versions(scope) if scope else history.fact_versions(target.id)
+        versions = ", ".join(str(each.version) for each in known)
+        raise Missing("--version", hint=f"versions: {versions}")
 
     def work(editor: Editor, *, dry_run: bool) -> EditReport:
         if scope is None:
-            return editor.restore_fact(target.id, version=version, reason=reason, dry_run=dry_run)
-        assert version is not None
+            return editor.restore_fact(target.id, version, reason=reason, dry_run=dry_run)
         return editor.restore_consolidation(scope, version, reason=reason, dry_run=dry_run)
 
     verbs = ("restore", "restored") if scope is None else None
@@ -254,27 +260,26 @@ def restore(
     if dry_run:
         print_edits(run, tried, verbs=verbs)
         return
-    if tried.before is not None:
-        run.confirm("Restore it?", yes=yes)
+    run.confirm("Restore it?", yes=yes)
     print_edits(run, run.edit(partial(work, dry_run=False), embed=scope is None), verbs=verbs)
     if scope is None:
         await_search(run, target.id, wait=wait)
 
 
-def _removal(run: Invocation, reflection_id: str) -> str:
-    """Return the ID of the entry that deleted a reflection.
+def _find_removal(run: Invocation, target: Target) -> str | None:
+    """Return the ID of the entry that deleted a fact or reflection; None if it is not deleted.
 
     Raises:
-        UsageError: The reflection is not deleted.
+        NotFoundError: The log has no deletion of it.
     """
-    if run.service.memory.reflection(reflection_id) is not None:
-        raise UsageError(f"the reflection is not deleted: {reflection_id}")
-    entries = run.service.history.entries(
-        target_id=reflection_id, actions=["remove_reflection"], limit=1
-    )
-    for entry in entries:
+    memory, kind = run.service.memory, target.kind
+    if (memory.fact if kind == "fact" else memory.reflection)(target.id) is not None:
+        return None
+    for entry in run.service.history.entries(
+        target_id=target.id, actions=[f"remove_{kind}"], limit=1
+    ):
         return entry.id
-    raise NotFoundError(f"the log has no deletion of reflection {reflection_id}")
+    raise NotFoundError(f"the log has no deletion of {kind} {target.id}")
 
 
 #: Maximum seconds to wait until search finds a fact.
@@ -378,9 +383,16 @@ def _latest(run: Invocation) -> tuple[str | None, str | None]:
 
 
 def undo_entry(
-    run: Invocation, entry_id: str, *, force: bool, yes: bool, dry_run: bool, reason: str = ""
+    run: Invocation,
+    entry_id: str,
+    *,
+    force: bool,
+    yes: bool,
+    dry_run: bool,
+    reason: str = "",
+    done: str = "",
 ) -> None:
-    """Show what undoing an entry changes, confirm, and undo it.
+    """Show what undoing an entry changes, confirm, and undo it; ``done`` is the message.
 
     Raises:
         ConflictError: Later changes prevent it.
@@ -408,7 +420,9 @@ def undo_entry(
     step = _check(run, run.service.undo.entry(entry_id, force=force, reason=reason))
     _make_vectors(run)
     if not out.data([step], _step_data):
-        out.line(f"undone; to redo: edenmem undo {step.undo_id}")
+        out.line(done or f"undone; to redo: edenmem undo {step.undo_id}")
+        if done:
+            out.note(f"to undo: edenmem undo {step.undo_id}")
 
 
 def _check(run: Invocation, step: UndoStep) -> UndoStep:

@@ -27,12 +27,9 @@ from edenmem.models.search import FactFilter
 from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
-    from edenmem.engine.edits.near_duplicates import FactGroup, Merge, MergeReport
+    from edenmem.engine.edits.near_duplicates import FactGroup, MergeReport
     from edenmem.engine.service import MemoryService
 
-
-#: Minimum similarity of the vectors of near-duplicates.
-_SIMILAR = 0.95
 
 fact_app = group("List, add, edit and merge facts.")
 reflection_app = group("List and add reflections.")
@@ -188,9 +185,7 @@ def merge(
         )
 
     def find(service: MemoryService) -> list[FactGroup]:
-        found = service.duplicates.groups(
-            chosen.id, kinds=named.kinds or (), user_ids=owners, floor=_SIMILAR
-        )
+        found = service.duplicates.groups(chosen.id, kinds=named.kinds or (), user_ids=owners)
         return list(itertools.islice(found, options.fetch(limit)))
 
     groups = run.with_models(find)
@@ -206,30 +201,31 @@ def merge(
         if not groups:
             run.out.note("no near-duplicates")
     else:
-        chosen_merges = [
+        texts = [
             _choose(run, group, number, len(groups)) for number, group in enumerate(groups, start=1)
         ]
-        _merge(run, list(filter(None, chosen_merges)))
+        chosen_texts = zip(groups, texts, strict=True)
+        _merge(run, [(group.facts, text) for group, text in chosen_texts if text is not None])
 
 
-def _merge(run: Invocation, merges: Sequence[Merge]) -> None:
+def _merge(run: Invocation, merges: Sequence[tuple[Sequence[Fact], str]]) -> None:
     """Merge facts, and print the merged ones; facts that were not removed go to stderr."""
     missed: list[EdenmemError] = []
 
     async def make(service: MemoryService) -> list[MergeReport]:
         made = []
-        for merge in merges:
+        for facts, text in merges:
             try:
-                made.append(await service.duplicates.merge(merge))
+                made.append(await service.duplicates.merge(facts, text))
             except (ConflictError, NotFoundError, InputError) as error:
                 missed.append(error)  # only this group; the others were chosen too
         return made
 
     reports = run.serve(make)
     columns: list[Column[MergeReport]] = [
-        Column("kept", lambda report: report.merge.kept.id, "id"),
+        Column("kept", lambda report: report.kept_id, "id"),
         Column("removed", lambda report: len(report.removed), "number"),
-        Column("content", lambda report: report.merge.content, "text"),
+        Column("content", lambda report: report.content, "text"),
     ]
     run.out.listing(reports, columns, empty="nothing was merged")
     stayed = [each for report in reports for each in report.stayed]
@@ -252,10 +248,8 @@ def _show_group(run: Invocation, group: FactGroup, number: int, total: int) -> N
     run.out.listing(rows, columns)
 
 
-def _choose(run: Invocation, group: FactGroup, number: int, total: int) -> Merge | None:
-    """Ask how to merge a group; None leaves it unchanged."""
-    from edenmem.engine.edits.near_duplicates import merge_by_hand
-
+def _choose(run: Invocation, group: FactGroup, number: int, total: int) -> str | None:
+    """Ask for the text of the merged fact; None leaves the group unchanged."""
     _show_group(run, group, number, total)
     keep = [
         (str(place), f"keep {place}: {one_line(fact.content)}")
@@ -266,10 +260,8 @@ def _choose(run: Invocation, group: FactGroup, number: int, total: int) -> Merge
     if not chosen:
         return None
     if chosen == "write":
-        text = ask_text("sentence", "the sentence", default=group.facts[-1].content)
-    else:
-        text = group.facts[int(chosen) - 1].content
-    return merge_by_hand(group.facts, text, reason="merged by hand")
+        return ask_text("sentence", "the sentence", default=group.facts[-1].content)
+    return group.facts[int(chosen) - 1].content
 
 
 # -- reflections and texts ------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from edenmem.embed.protocol import Role
+from edenmem.engine.history.undo import Undoer
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, NotFoundError, ProviderTimeout, UsageError
 from edenmem.memory import plain
@@ -343,8 +344,8 @@ class TestDeleteAndRestore:
         deleted = await editor.delete(fact.id, expected_version=1)
         assert deleted.after is None
         assert world.store.memory.fact(fact.id) is None
-        report = await editor.restore_fact(fact.id)
-        assert report.target_id == fact.id
+        assert deleted.result is not None
+        Undoer(make_runtime(world.store, clock=lambda: NOW)).undo(deleted.result.change_id)
         after = world.stored(fact.id)
         assert after.version > before.version
         assert after == msgspec.structs.replace(before, version=after.version, updated_at=NOW)
@@ -355,40 +356,24 @@ class TestDeleteAndRestore:
     ) -> None:
         fact = world.fact(embedder=embedder)
         await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
-        await editor.restore_fact(fact.id, version=1)
+        await editor.restore_fact(fact.id, 1)
         after = world.stored(fact.id)
         assert (after.content, after.version) == ("Anna lives in Lisbon.", 3)
         assert after.embedding == embedder.vector("Anna lives in Lisbon.")
         assert len(world.store.history.versions("fact", fact.id)) == 3
 
-    async def test_a_deleted_fact_is_restored_with_an_earlier_text(
-        self, editor: AwaitedEditor, world: World
-    ) -> None:
-        fact = world.fact()
-        await editor.edit(fact.id, "Anna lives in Porto.", expected_version=1)
-        await editor.delete(fact.id)
-        await editor.restore_fact(fact.id, version=1)
-        after = world.stored(fact.id)
-        assert after.content == "Anna lives in Lisbon."
-        assert after.previous_content == "Anna lives in Porto."
-
-    async def test_restoring_an_existing_fact_requires_a_version(
-        self, editor: AwaitedEditor, world: World
-    ) -> None:
-        fact = world.fact()
-        with pytest.raises(UsageError, match="not deleted") as caught:
-            await editor.restore_fact(fact.id)
-        assert "--version" in (caught.value.hint or "")
-
     async def test_unknown_facts_and_versions_cannot_be_restored(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
-        with pytest.raises(NotFoundError, match="fact not found"):
-            await editor.restore_fact("f" * 24)
+        with pytest.raises(NotFoundError, match="no version 1"):
+            await editor.restore_fact("f" * 24, 1)
         with pytest.raises(NotFoundError, match="version 9") as caught:
-            await editor.restore_fact(fact.id, version=9)
+            await editor.restore_fact(fact.id, 9)
         assert "1" in (caught.value.hint or "")
+        await editor.delete(fact.id)
+        with pytest.raises(NotFoundError, match="was deleted"):
+            await editor.restore_fact(fact.id, 1)
 
 
 class TestReflections:
