@@ -5,7 +5,7 @@ Each class holds functions bound to one runtime, and imports its area on creatio
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from edenmem.errors import ConfigError
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import Backfiller
     from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder
-    from edenmem.engine.history.undo import MissingVectors, UndoStep
+    from edenmem.engine.history.undo import UndoStep
     from edenmem.models.indexes import SearchTrial
     from edenmem.settings.schema import Settings
 
@@ -183,31 +183,33 @@ class Undo:
     """Undo one change, or all changes of a run."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.history.undo import MissingVectors, Undoer
+        from edenmem.engine.history.undo import Undoer, make_vectors
         from edenmem.engine.migration.migrations import migration_of
 
         self._runtime = runtime
         self._undoer = Undoer(runtime)
         #: Facts restored without a vector; see `make_vectors`.
-        self.missing = MissingVectors()
+        self.missing: set[str] = set()
         self.plan = self._undoer.plan
+        self.make_vectors = partial(make_vectors, runtime)
         self.migration_of = partial(migration_of, runtime.store)
 
     def entry(self, entry_id: str, *, force: bool, reason: str) -> UndoStep:
-        """Undo one entry; see `Undoer.undo`."""
+        """Undo one entry; see `Undoer.undo_decision`."""
         steps = self._undoer.undo_decision(entry_id, force=force, reason=reason)
-        for step in steps:
-            self.missing.note(step)
-        return steps[0]
+        first, *_ = self._note(steps)
+        return first
 
     def run(self, run_id: str, *, force: bool, dry_run: bool, reason: str) -> Iterator[UndoStep]:
         """Undo all changes of a run; see `rollback.undo_run`."""
         from edenmem.engine.migration.migrations import undo_run
 
-        for step in undo_run(self._runtime, run_id, force=force, dry_run=dry_run, reason=reason):
-            self.missing.note(step)
-            yield step
+        steps = undo_run(self._runtime, run_id, force=force, dry_run=dry_run, reason=reason)
+        return self._note(steps)
 
-    async def make_vectors(self, missing: MissingVectors) -> str:
-        """Compute the vectors of restored facts; see `MissingVectors.make`."""
-        return await missing.make(self._runtime)
+    def _note(self, steps: Iterable[UndoStep]) -> Iterator[UndoStep]:
+        for step in steps:
+            if step.entry.target_type == "fact" and step.outcome.value == "done":
+                is_bare = step.after is not None and not step.after.get("embedding_model")
+                (self.missing.add if is_bare else self.missing.discard)(step.entry.target_id)
+            yield step

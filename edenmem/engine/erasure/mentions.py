@@ -145,7 +145,6 @@ class MentionSurvey:
         """Return memory outside of the traces that names the subject or comes from it."""
         whole = frozenset(traces.scopes)
         gone = {*traces.facts, *traces.held, *(one.id for one in derived)}
-        by_source = frozenset(traces.sources)
         origins = _Origins(self._store, traces)
         found: dict[tuple[str, str], Mention] = {}
         for passage in walk_passages(self._store) if names or origins else ():
@@ -159,28 +158,20 @@ class MentionSurvey:
             if (origins.note(passage) and passage.kind != "doubt") or contexts:
                 _note(found, passage, contexts)
         learned = origins.find_learned()
-        current = [
-            self._current(
-                msgspec.structs.replace(
-                    mention, learned=learned.get(key, ""), mentioned=bool(mention.contexts)
-                )
+        merged: dict[tuple[str, str], Mention] = {}
+        for key, mention in found.items():
+            if not mention.contexts and key not in learned:
+                continue
+            memory = self._memory(mention)
+            if memory is not None and memory.session_id in traces.sources:
+                continue  # of these sessions, the traces are removed from all scopes
+            how = learned.get(key, "")
+            mention = msgspec.structs.replace(
+                mention, learned=how, mentioned=bool(mention.contexts)
             )
-            for key, mention in found.items()
-            if mention.contexts or key in learned
-        ]
-        kept = [
-            mention
-            for mention in current
-            if mention is not None
-            # Of these sessions, the traces are removed from all scopes.
-            and not (
-                by_source
-                and (memory := self._memory(mention)) is not None
-                and memory.session_id in by_source
-            )
-            and not self._is_settled(mention, traces)
-        ]
-        merged = {mention.key: mention for mention in kept}
+            current = self._current(mention, memory)
+            if current is not None and not self._is_settled(current, traces):
+                merged[key] = current
         for copy in self._find_propagated(merged, whole, gone):
             merged[copy.key] = copy
         for mention in self._absorbers(traces, derived, merged.values()):
@@ -213,21 +204,18 @@ class MentionSurvey:
                     continue
                 seen.add(one.id)
                 learned = next(above[id] for id in one.propagated_from if id in above)
-                mention = self._current(
-                    Mention(
-                        target_type="reflection",
-                        target_id=one.id,
-                        scope=one.home,
-                        text=one.content,
-                        contexts=known.contexts if known else (),
-                        copies=known.copies if known else 0,
-                        learned=learned,
-                        mentioned=known is not None,
-                    )
+                parents[one.id] = learned
+                mention = Mention(
+                    target_type="reflection",
+                    target_id=one.id,
+                    scope=one.home,
+                    text=one.content,
+                    contexts=known.contexts if known else (),
+                    copies=known.copies if known else 0,
+                    learned=learned,
+                    mentioned=known is not None,
                 )
-                if mention is not None:
-                    parents[one.id] = learned
-                    yield mention
+                yield self._current(mention, one) or mention
 
     def _memory(self, mention: Mention) -> Fact | Reflection | None:
         """Return the mentioned fact or reflection, if its current text mentions the subject."""
@@ -254,10 +242,9 @@ class MentionSurvey:
             for message in self._store.host.messages(formation.session_id, ids=ids)
         )
 
-    def _current(self, mention: Mention) -> Mention | None:
-        """Return the mention with the current state of its target."""
+    def _current(self, mention: Mention, memory: Fact | Reflection | None) -> Mention | None:
+        """Return the mention with the current state of its target, which may be ``memory``."""
         scope, limits = mention.scope, self._settings.formation
-        memory = self._memory(mention)
         if memory is not None:
             is_fact = isinstance(memory, Fact)
             # No model rewrites the fields of a fact.

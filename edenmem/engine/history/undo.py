@@ -102,38 +102,21 @@ class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
 _MISSING = object()
 
 
-class MissingVectors:
-    """Facts that an undo restored without a vector."""
+async def make_vectors(runtime: Runtime, fact_ids: Iterable[str]) -> str:
+    """Compute the vectors of restored facts; return a notice if some are missing, else "".
 
-    def __init__(self) -> None:
-        self._ids: dict[str, None] = {}
-
-    def __bool__(self) -> bool:
-        """Check for facts without a vector."""
-        return bool(self._ids)
-
-    def note(self, step: UndoStep) -> None:
-        """Add or remove the fact of a step."""
-        if step.entry.target_type == "fact" and step.outcome is UndoOutcome.DONE:
-            self._ids.pop(step.entry.target_id, None)
-            if step.after is not None and not step.after.get("embedding_model"):
-                self._ids[step.entry.target_id] = None
-
-    async def make(self, runtime: Runtime) -> str:
-        """Compute the vectors, and return a notice if some are missing, else "".
-
-        An undo does not depend on the provider: text search finds facts without a vector.
-        """
-        if runtime.embedder is None:
-            return NO_VECTOR
-        store = runtime.store
-        notice = await in_thread(misfit_notice, store, runtime.settings, runtime.embedder.model)
-        if notice:
-            return notice
-        found = (store.memory.fact(id) for id in self._ids)
-        report = await Backfiller(runtime).run(facts=(fact for fact in found if fact is not None))
-        why = report.failed[0].reason if report.failed else ""
-        return why and f"{why}; add missing vectors with 'edenmem embed backfill'"
+    An undo does not depend on the provider: text search finds facts without a vector.
+    """
+    if runtime.embedder is None:
+        return NO_VECTOR
+    store = runtime.store
+    notice = await in_thread(misfit_notice, store, runtime.settings, runtime.embedder.model)
+    if notice:
+        return notice
+    found = (store.memory.fact(id) for id in fact_ids)
+    report = await Backfiller(runtime).run(facts=(fact for fact in found if fact is not None))
+    why = report.failed[0].reason if report.failed else ""
+    return why and f"{why}; add missing vectors with 'edenmem embed backfill'"
 
 
 class UndoState:
