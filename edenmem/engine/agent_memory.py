@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edenmem.engine.edits.checks import check_version, find_objection, find_secret_in_fields
+from edenmem.engine.edits.checks import check_version, find_objection
 from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.history.reader import Source, fact_why
 from edenmem.engine.runtime.concurrency import in_thread
@@ -438,8 +438,7 @@ def _narrow(scopes: Sequence[Scope], shared: bool | None) -> Sequence[Scope]:
 
 def _check_content(content: str, fields: FactFields | None, *, is_statement: bool = True) -> None:
     """Reject secrets and orders to the agent, as for facts of conversations."""
-    why = find_objection(content, is_statement=is_statement)
-    if why := why or (find_secret_in_fields(fields) if fields is not None else None):
+    if why := find_objection(content, fields, is_statement=is_statement):
         raise UsageError(why)
 
 

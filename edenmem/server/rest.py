@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from edenmem.engine.edits.checks import find_objection, find_secret_in, find_secret_in_fields
+from edenmem.engine.edits.checks import find_objection, find_secret_in
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.memory import Fact, FactFields, Policy, Reflection
@@ -318,8 +318,7 @@ def check_content(
     """
     policy = reach.service.scopes.policy(scope)
     takes_orders = bool(policy and policy.orders)
-    why = find_objection(content, what, takes_orders=takes_orders)
-    if why := why or (find_secret_in_fields(fields) if fields is not None else None):
+    if why := find_objection(content, fields, what=what, takes_orders=takes_orders):
         raise Refused(422, why)
 
 

@@ -74,37 +74,35 @@ def text_of(content: str, *, what: str, limit: int, allow_long: bool) -> str:
 
 def find_objection(
     content: str,
-    what: str = "fact",
+    fields: FactFields | None = None,
     *,
+    what: str = "fact",
     takes_orders: bool = False,
     is_statement: bool = True,
 ) -> str | None:
-    """Return why agents and clients may not store this text, or None.
+    """Return why agents and clients may not store a text with these fields, or None.
 
     Secrets and orders to the agent are rejected, as for memories of conversations. Operators may
     store them.
 
     Args:
         content: The text.
+        fields: The fields of a fact.
         what: The name of its kind in the answer.
         takes_orders: Whether the scope (a shard) accepts orders.
         is_statement: Whether greetings and placeholders are rejected, too.
-    """
-    from edenmem.acceptance.rules import object_to  # reads tables
-
-    if not content.strip():
-        return None
-    why = object_to(content, takes_orders=takes_orders, is_statement=is_statement)
-    return f"the {what} {why}" if why else None
-
-
-def find_secret_in_fields(fields: FactFields) -> str | None:
-    """Return why the fields of a fact must not be stored if they have a secret, or None.
 
     Raises:
         UsageError: a field is invalid, too long, or too large.
     """
-    if fields == NO_FIELDS:
+    from edenmem.acceptance.rules import object_to  # reads tables
+
+    is_judged = bool(content.strip())
+    if is_judged and (
+        why := object_to(content, takes_orders=takes_orders, is_statement=is_statement)
+    ):
+        return f"the {what} {why}"
+    if fields is None or fields == NO_FIELDS:
         return None
     fields = check_fields(fields)
     # apart: after its name, "key", an ID would look like an access key
@@ -183,19 +181,6 @@ def check_open(policy: Policy | None, scope: Scope) -> None:
         )
 
 
-def check_holds_facts(scope: Scope) -> None:
-    """Check that scopes of this kind have facts.
-
-    Raises:
-        UsageError: a session scope, which has only reflections and a text.
-    """
-    if scope.kind is ScopeKind.SESSION:
-        raise UsageError(
-            "a session scope has no facts",
-            hint="add the fact to the user, group, shard or agent, or add a reflection",
-        )
-
-
 def check_version(what: str, stored: int, expected: int | None) -> None:
     """Check that the stored version is the expected one (None: any).
 
@@ -256,27 +241,21 @@ def change_policy(policy: Policy, changes: Mapping[str, object]) -> Policy:
     Numbers and booleans may be text; empty text means None.
 
     Raises:
-        UsageError: a field is unknown, or a value is invalid.
+        UsageError: a field is unknown, or a value is invalid; or the policy names a shard that is
+            too long, has several lines, control codes, or outer white space.
     """
     if not changes:
         raise UsageError("nothing to change", hint=f"fields: {', '.join(POLICY_FIELDS)}")
-    return msgspec.structs.replace(
-        policy, **{field: _value(policy.scope, field, value) for field, value in changes.items()}
-    )
-
-
-def check_shard_name(name: str) -> None:
-    """Check the name of a new shard.
-
-    Raises:
-        UsageError: the name is too long, has several lines, control codes, or outer white space.
-    """
+    name = policy.shard or ""
     if name != clean(name).strip() or "\n" in name or "\t" in name:
         raise UsageError(
             "invalid shard name: control codes, line breaks and outer spaces are not allowed"
         )
     if len(name) > SHARD_NAME_CHARACTERS:
         raise UsageError(f"shard name too long: the limit is {SHARD_NAME_CHARACTERS} characters")
+    return msgspec.structs.replace(
+        policy, **{field: _value(policy.scope, field, value) for field, value in changes.items()}
+    )
 
 
 def _value(kind: ScopeKind, field: str, value: object) -> object:

@@ -47,7 +47,7 @@ from edenmem.models.memory import (
     Policy,
     Reflection,
 )
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import iso, many, one_line
 
 T = TypeVar("T")
@@ -120,7 +120,11 @@ class Editor:
         Raises:
             KeyTaken: another fact of the scope has the key.
         """
-        checks.check_holds_facts(scope)
+        if scope.kind is ScopeKind.SESSION:
+            raise UsageError(
+                "a session scope has no facts",
+                hint="add the fact to the user, group, shard or agent, or add a reflection",
+            )
         text = self._text(content, "fact", allow_long)
         fields = self._fields(fields)
         policy = self._check_open(scope, session_id)
@@ -434,8 +438,6 @@ class Editor:
 
         A policy creates its shard.
         """
-        if scope.shard_name is not None:
-            checks.check_shard_name(scope.shard_name)
         before = checks.check_scope_known(self._store, scope, new_shard=True)
         base = before or Policy(id=new_id(), **scope.fields())
         checks.check_version("policy", base.version, expected_version)
