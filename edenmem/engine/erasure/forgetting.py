@@ -336,9 +336,9 @@ class Forgetter:
         Raises:
             ConflictError: another writer changed a fact after the plan was made.
         """
-        found, traces = trace_facts(self._store, plan.subject.facts), plan.traces
+        (found, texts), traces = trace_facts(self._store, plan.subject.facts), plan.traces
         if not (
-            {*found.texts} <= {*plan.subject.names}
+            {*texts} <= {*plan.subject.names}
             and {*found.messages} <= {*traces.messages}
             and {*found.facts} <= {*traces.facts}
         ):

@@ -123,11 +123,16 @@ def _is_line(shown: str, placed: Sequence[tuple[str, int, int]], first: int, beh
     return (not first or "\n" in before) and (behind == len(placed) or "\n" in after)
 
 
-def may_concern(subject: Subject, traces: Traces, passage: Passage) -> bool:
-    """Return whether an unreadable document has an ID or name of the subject."""
+def name_concerned(
+    subject: Subject, traces: Traces, unreadable: Iterable[Passage]
+) -> Iterator[str]:
+    """Yield type and ID of the unreadable documents that have an ID or name of the subject."""
+    names = names_of(subject)
     ids = {subject.owner or subject.agent_id, *subject.accounts, *traces.own, *traces.shared}
     ids.update((*traces.facts, *traces.messages))
-    return not ids.isdisjoint(_ID.findall(passage.text)) or names_of(subject).are_in(passage.text)
+    for passage in unreadable:
+        if not ids.isdisjoint(_ID.findall(passage.text)) or names.are_in(passage.text):
+            yield f"{passage.target_type} {passage.target_id}"
 
 
 class MentionSurvey:

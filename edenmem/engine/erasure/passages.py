@@ -169,23 +169,11 @@ def _wording(formation: Formation) -> str:
     return "\n".join(text for text in (*texts, formation.error or "") if text)
 
 
-class FactTraces(msgspec.Struct, frozen=True, kw_only=True):
-    """What facts and their past reveal: texts of all versions, sources, scopes and agents.
+def trace_facts(store: Store, fact_ids: Iterable[str]) -> tuple[Traces, tuple[str, ...]]:
+    """Return what facts and their past reveal, and the texts of all their versions.
 
-    ``facts`` includes the facts that were merged into them.
-    """
-
-    facts: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
-    messages: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-
-
-def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
-    """Return the traces of facts, and of those merged into them, in documents, history and log.
-
-    Facts without recorded source messages count as formed from all messages of their formation.
+    Read are documents, history and log, also of the facts that were merged into them. Facts without
+    recorded source messages count as formed from all messages of their formation.
 
     Raises:
         DocumentDamaged: an entry of the log is unreadable.
@@ -230,13 +218,13 @@ def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
     # A fact that was revised or merged has sources in further sessions.
     sources = store.host.messages_by_ids(tuple(messages))
     sessions |= dict.fromkeys(message.session_id for message in sources)
-    return FactTraces(
+    traces = Traces(
         facts=tuple(facts),
-        texts=tuple(text for text in texts if text.strip() and text != FORGOTTEN),
         messages=tuple(messages),
-        sessions=tuple(sessions),
+        shared=tuple(sessions),
         agents=tuple(sorted(agents)),
     )
+    return traces, tuple(text for text in texts if text.strip() and text != FORGOTTEN)
 
 
 def _list_merges(store: Store, scope: Scope) -> dict[str, list[str]]:

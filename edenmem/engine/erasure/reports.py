@@ -12,7 +12,7 @@ import msgspec
 from edenmem.engine.context.told import Telling
 from edenmem.errors import EdenmemError
 from edenmem.models.changes import Actor
-from edenmem.models.forgetting import Compaction, Passage, Subject, Traces
+from edenmem.models.forgetting import Compaction, Subject, Traces
 from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope
 
@@ -147,11 +147,6 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
     texts: int = 0
     found: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
-
-
-def name_unreadable(passage: Passage) -> str:
-    """Return the type and ID of an unreadable document."""
-    return f"{passage.target_type} {passage.target_id}"
 
 
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,17 +11,17 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.engine.context.told import Telling, find_tellings
-from edenmem.engine.erasure.mentions import MentionSurvey, may_concern, names_of
+from edenmem.engine.context.told import find_tellings
+from edenmem.engine.erasure.mentions import MentionSurvey, name_concerned, names_of
 from edenmem.engine.erasure.passages import trace_facts, trace_reflections, walk_passages
-from edenmem.engine.erasure.reports import ForgetPlan, Remains, name_unreadable
+from edenmem.engine.erasure.reports import ForgetPlan, Remains
 from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.scopes.references import Resolver, accounts_ever_of, person_of
 from edenmem.engine.tokens import find_tokens
 from edenmem.errors import ConflictError, NotFoundError, ScopeError, UsageError
 from edenmem.memory.formations import finished_record, is_settled, settle
 from edenmem.models.backup import RecordKind, Selection
-from edenmem.models.forgetting import Forgetting, Subject, SubjectKind, Traces, block
+from edenmem.models.forgetting import Forgetting, Passage, Subject, SubjectKind, Traces, block
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.host import Session
 from edenmem.models.ids import is_id
@@ -55,6 +55,7 @@ class Survey:
         names = names_of(subject)
         survey = MentionSurvey(self._store, self._settings, of_facts=subject.kind == "fact")
         mentions = survey.mentions(traces, names, derived)
+        keys = [*traces.facts, *(scope.key for scope in traces.scopes)]
         known = next(
             (one for one in self._store.erasure.forgettings() if one.id == subject.id), None
         )
@@ -66,22 +67,15 @@ class Survey:
             derived=tuple(one.id for one in derived),
             mentions=tuple(mentions),
             stays=tuple(self._stays(traces)),
-            unreadable=tuple(
-                name_unreadable(each)
-                for each in survey.unreadable
-                if may_concern(subject, traces, each)
-            ),
+            unreadable=tuple(name_concerned(subject, traces, survey.unreadable)),
             begun_at=known.begun_at if known is not None and known.closed_at is None else None,
-            told=tuple(self._told(traces)),
+            told=tuple(  # the replies to others
+                one
+                for one in find_tellings(self._store, keys)
+                if one.reply.session_id not in traces.own
+                and one.reply.user_id not in traces.accounts
+            ),
         )
-
-    def _told(self, traces: Traces) -> Iterator[Telling]:
-        """Yield the replies to others that had memory of the subject."""
-        keys = [*traces.facts, *(scope.key for scope in traces.scopes)]
-        for one in find_tellings(self._store, keys):
-            reply = one.reply
-            if reply.session_id not in traces.own and reply.user_id not in traces.accounts:
-                yield one
 
     # -- traces ------------------------------------------------------------------------------
 
@@ -94,14 +88,10 @@ class Survey:
         subject, store = self._subject, self._store
         owner, agent_id = subject.owner, subject.agent_id
         if subject.kind == "fact":
-            known = trace_facts(store, subject.facts)
-            return Traces(
-                shared=known.sessions,
-                facts=known.facts,
-                messages=known.messages,
-                # The agents of removed facts are unknown: all caches may hold the text.
-                agents=known.agents or tuple(sorted(store.host.find_agent_ids())),
-            )
+            traces, _ = trace_facts(store, subject.facts)
+            # The agents of removed facts are unknown: all caches may hold the text.
+            agents = traces.agents or tuple(sorted(store.host.find_agent_ids()))
+            return msgspec.structs.replace(traces, agents=agents)
         if subject.known_id:
             return Traces()
         if subject.kind == "user":
@@ -243,11 +233,10 @@ def find_remains(store: Store, plan: ForgetPlan, kept: Set[tuple[str, str]]) -> 
     """
     names, derived = names_of(plan.subject), frozenset(plan.derived)
     found = Counter(count_traces(store, plan.traces, plan.derived))
-    texts, unreadable = 0, list[str]()
+    texts, unreadable = 0, list[Passage]()
     for passage in walk_passages(store):
         if passage.kind == "unreadable":
-            if may_concern(plan.subject, plan.traces, passage):
-                unreadable.append(name_unreadable(passage))
+            unreadable.append(passage)
             continue
         texts += 1
         is_context = passage.kind == "context"
@@ -260,7 +249,7 @@ def find_remains(store: Store, plan: ForgetPlan, kept: Set[tuple[str, str]]) -> 
     return Remains(
         texts=texts,
         found=tuple(f"{found[kind]:,} {kind}" for kind in sorted(found.keys() - _ALIVE)),
-        unreadable=tuple(unreadable),
+        unreadable=tuple(name_concerned(plan.subject, plan.traces, unreadable)),
     )
 
 
@@ -406,14 +395,14 @@ def _facts(
             known_id = known.id
         else:
             found[fact_id or reference] = None
-    traces = trace_facts(store, found)
+    traces, texts = trace_facts(store, found)
     return Subject(
         kind="fact",
         agent_id=traces.agents[0] if len(traces.agents) == 1 else None,
         facts=tuple(found),
         references=_once(references),
-        names=_once((*traces.texts, *names)),
-        texts=tuple(text for text in traces.texts if text not in names),
+        names=_once((*texts, *names)),
+        texts=tuple(text for text in texts if text not in names),
         known_id=known_id,
     )
 
