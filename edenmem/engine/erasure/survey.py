@@ -90,8 +90,8 @@ class Survey:
         if subject.kind == "fact":
             traces, _ = trace_facts(store, subject.facts)
             # The agents of removed facts are unknown: all caches may hold the text.
-            agents = traces.agents or tuple(sorted(store.host.find_agent_ids()))
-            return msgspec.structs.replace(traces, agents=agents)
+            known = traces.agents or tuple(sorted(store.host.find_agent_ids()))
+            return msgspec.structs.replace(traces, agents=known)
         if subject.known_id:
             return Traces()
         if subject.kind == "user":
