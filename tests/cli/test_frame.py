@@ -197,6 +197,7 @@ def test_a_wrong_request_is_one_message_and_exit_2(shared_cli: Cli) -> None:
         ),
         (["delete"], "REF is missing"),
         (["restore", "mira/user:lena"], "--version is missing"),
+        (["restore", "f" * 23 + "1"], "--version is missing\n  hint: versions: "),
         (["fact", "edit", "f" * 23 + "1"], "--content or --file is missing"),
         (["undo"], "ENTRY, --run or --last is missing\n  hint: list entries: edenmem log"),
         (["undo", "1", "--run", "2"], "ENTRY, --run and --last exclude each other"),
