@@ -161,7 +161,15 @@ class MongoColdSessions:
         now = utc_now()
         noticed = codec.moment(progress.get("noticed"))
         if noticed is not None:
-            self._notice_messages(noticed - _LATE, now + _LATE)
+            since, until = map(ObjectId.from_datetime, (noticed - _LATE, now + _LATE))
+            made = {"$gt": since, "$lt": until}
+            recent = self._db.messages.find({"_id": made}, {"session": 1}, sort=(("_id", 1),))
+            for batch in batched(recent, _MESSAGES):
+                held = [message.get("session") for message in batch]
+                lists = (each if isinstance(each, list) else [each] for each in held)  # one if old
+                sessions = {key for keys in lists for key in keys if key}
+                for page in batched(sessions, _SWEEP):
+                    self._refresh(page, always=False)
         unfinished = self._db.formations.find(
             {"status": {"$in": [status.value for status in UNFINISHED]}}, {"session_id": 1}
         )
@@ -169,14 +177,6 @@ class MongoColdSessions:
             self._refresh(list({document["session_id"] for document in page}), always=True)
         self._sweep(progress, now)
         self._note_progress({"$max": {"noticed": now}})
-
-    def _notice_messages(self, since: datetime, until: datetime) -> None:
-        made = {"$gt": ObjectId.from_datetime(since), "$lt": ObjectId.from_datetime(until)}
-        recent = self._db.messages.find({"_id": made}, {"session": 1}, sort=(("_id", 1),))
-        for batch in batched(recent, _MESSAGES):
-            sessions = {key for message in batch for key in _session_keys(message)}
-            for page in batched(sessions, _SWEEP):
-                self._refresh(page, always=False)
 
     def _sweep(self, progress: Document, now: datetime) -> None:
         """Check the next share of all sessions; all of them until a first sweep is complete."""
@@ -204,10 +204,11 @@ class MongoColdSessions:
 
     def _refresh(self, keys: Sequence[Any], *, always: bool) -> None:
         """Reset the notes of these sessions; without ``always`` only of changed ones."""
-        known: dict[Any, Any] = {}
-        for part in id_parts(str(key) for key in keys):
-            for note in self._db.cold.find({"_id": {"$in": part}}, {"seen": 1}):
-                known[note["_id"]] = note.get("seen")
+        known = {
+            note["_id"]: note.get("seen")
+            for part in id_parts(str(key) for key in keys)
+            for note in self._db.cold.find({"_id": {"$in": part}}, {"seen": 1})
+        }
         changes = [
             UpdateOne({"_id": key}, {"$set": _build_note(seen, at)}, upsert=True)
             for key, (seen, at) in zip(keys, self._states(keys), strict=True)
@@ -238,12 +239,6 @@ def _build_note(seen: str, activity: datetime | None) -> Document:
     # One write for all fields: if another run settles the note after this run has read the session,
     # it must not stay settled with the new state.
     return {"seen": seen, "activity": activity, "settled": None}
-
-
-def _session_keys(message: Document) -> list[Any]:
-    """Return the sessions of a message: a list, or one ID in old documents."""
-    sessions = message.get("session")
-    return sessions if isinstance(sessions, list) else [sessions] if sessions else []
 
 
 def _age(note: Document) -> tuple[datetime, str]:

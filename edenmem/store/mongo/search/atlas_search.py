@@ -224,7 +224,9 @@ class AtlasSearch:
         lists = self._run_all(calls)
         if not any(lists):
             self._index_for_vectors(filter, model, lengths, slot, again=True)
-            self._check_models(filter, model, slot)
+            filters = fact_filters(filter)
+            if not any(self._facts.count({**f, slot.model: model}, limit=1) for f in filters):
+                check_models(self._facts, filters, model)
         return lists
 
     def require_vectors(
@@ -237,12 +239,6 @@ class AtlasSearch:
         """
         lengths = set() if dimensions is None else {dimensions}
         self._index_for_vectors(filter, model, lengths, slot)
-
-    def _check_models(self, filter: FactFilter, model: str, slot: VectorSlot) -> None:
-        """Raise if there are vectors, but only of another model."""
-        filters = fact_filters(filter)
-        if not any(self._facts.count({**f, slot.model: model}, limit=1) for f in filters):
-            check_models(self._facts, filters, model)
 
     def _nearest(
         self, index: _Index, vector: bytes, limit: int, exact: bool, slot: VectorSlot

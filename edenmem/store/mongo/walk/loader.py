@@ -180,9 +180,14 @@ class RecordLoader:
             return {new[order]: "" for order in self._db.consolidated.insert_new(documents)}
         write = self._writer(kind, records)
         taken = SOURCES[kind].collection(self._db).insert_new([write(each) for each in records])
-        if kind is RecordKind.MESSAGE:  # some are in another session already
-            return {place: "" for place in taken if not self._join(records[place])}
-        return dict.fromkeys(taken, "")
+        refused = dict.fromkeys(taken, "")
+        for place in taken if kind is RecordKind.MESSAGE else ():  # in another session already
+            one = records[place]
+            same = {"_id": object_id(one.id), "role": one.role, "content": one.content}
+            joined = {"$addToSet": {"session": object_id(one.session_id)}}
+            if self._db.messages.update_one(same, joined):
+                del refused[place]
+        return refused
 
     def _writer(self, kind: RecordKind, records: Sequence[Any]) -> Callable[[Any], Document]:
         """Return the function that makes the document of a record."""
@@ -202,12 +207,6 @@ class RecordLoader:
             RecordKind.AUDIT: audit_document,
         }
         return writers[kind]
-
-    def _join(self, message: Message) -> int:
-        """Add a stored message to another session; return 0 if it differs."""
-        same = {"_id": object_id(message.id), "role": message.role, "content": message.content}
-        joined = {"$addToSet": {"session": object_id(message.session_id)}}
-        return self._db.messages.update_one(same, joined)
 
     def complete(self, kind: RecordKind, added: Sequence[Any], there: Sequence[Any]) -> None:
         if kind is RecordKind.SESSION:  # the cold run must check them, however old they are

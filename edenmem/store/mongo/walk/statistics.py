@@ -38,7 +38,7 @@ class MongoStatistics:
         days: dict[str, Counter[str]] = {}
         kinds: dict[str, Counter[str]] = {kind.value: Counter() for kind in ScopeKind}
         use: Counter[str] = Counter()
-        match = _of_agent(agent_id)
+        match = EVERYTHING if agent_id is None else {"agent_id": object_id(agent_id)}
         for name, collection, sums in (
             ("facts", self._db.facts, _USE),
             ("reflections", self._db.reflections, _PENDING),
@@ -88,10 +88,6 @@ class MongoStatistics:
 
     def recount(self) -> int:
         return 0
-
-
-def _of_agent(agent_id: str | None) -> Filter:
-    return EVERYTHING if agent_id is None else {"agent_id": object_id(agent_id)}
 
 
 def _group(

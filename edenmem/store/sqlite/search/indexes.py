@@ -145,8 +145,7 @@ class Indexes(Part):
                 last = source_words.index_batch(connection, last)
             source_words.yield_to_writers()
         source_words.merge_index(self._db)
-        with self._db.writing() as connection:
-            connection.execute("UPDATE scopes SET revision = revision + 1")
+        self._write("UPDATE scopes SET revision = revision + 1")
 
     def drop_index(self, name: str, *, dry_run: bool = False) -> None:
         self._check(name)
@@ -178,13 +177,11 @@ class Indexes(Part):
         )
 
     def _check(self, name: str) -> None:
-        with self._db.reading() as connection:
-            known = connection.execute(
-                "SELECT 1 FROM sqlite_schema WHERE name = ?"
-                " AND (name IN (?, ?, ?) OR (type = 'index' AND sql IS NOT NULL))",
-                (name, TEXT, CODES, SOURCE),
-            ).fetchone()
-        if known is None:
+        known = (
+            "SELECT 1 FROM sqlite_schema WHERE name = ?"
+            " AND (name IN (?, ?, ?) OR (type = 'index' AND sql IS NOT NULL))"
+        )
+        if self._fetch_one(known, (name, TEXT, CODES, SOURCE)) is None:
             raise NotFoundError(
                 f"index does not exist: {name}", hint="'edenmem index list' lists them"
             )
