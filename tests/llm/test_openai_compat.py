@@ -90,6 +90,21 @@ async def connected(server: FakeOpenAI, **settings: Any) -> AsyncIterator[OpenAI
         await llm.close()
 
 
+async def fails(
+    server: FakeOpenAI,
+    error: type[ProviderError],
+    words: str | None = None,
+    *,
+    model: str = "fast-1",
+    **settings: Any,
+) -> ProviderError:
+    """Ask, and return the error in which it ends."""
+    async with connected(server, **settings) as llm:
+        with pytest.raises(error, match=words) as caught:
+            await llm.ask(request(model))
+    return caught.value
+
+
 async def test_asks_by_schema_and_counts_the_tokens(server: FakeOpenAI) -> None:
     async with connected(server, prices={"fast-1": (0.25, 2.0)}) as llm:
         answer = await llm.ask(request())
@@ -145,12 +160,10 @@ async def test_an_invalid_answer_is_asked_for_once_more_with_the_reason(server: 
 async def test_two_invalid_answers_are_a_failure(server: FakeOpenAI, content: str | None) -> None:
     """Known failure 29: nonsense is an error and never an empty result."""
     server.script += [completion(content), completion(content)]
-    async with connected(server) as llm:
-        with pytest.raises(ProviderAnswerInvalid, match=r"'facts' of night-shift/ada/1") as caught:
-            await llm.ask(request())
+    caught = await fails(server, ProviderAnswerInvalid, r"'facts' of night-shift/ada/1")
     assert len(server.requests) == 2
-    assert [call.input_tokens for call in caught.value.usage] == [100, 100]
-    assert caught.value.retryable
+    assert [call.input_tokens for call in caught.usage] == [100, 100]
+    assert caught.retryable
 
 
 @pytest.mark.parametrize(
@@ -164,11 +177,9 @@ async def test_a_refused_answer_is_not_asked_for_again(
     server: FakeOpenAI, reply: Reply, words: str
 ) -> None:
     server.script.append(reply)
-    async with connected(server) as llm:
-        with pytest.raises(ProviderAnswerInvalid, match=words) as caught:
-            await llm.ask(request())
+    caught = await fails(server, ProviderAnswerInvalid, words)
     assert len(server.requests) == 1
-    assert len(caught.value.usage) == 1
+    assert len(caught.usage) == 1
 
 
 async def test_an_endpoint_without_schemas_is_asked_for_plain_json_from_then_on(
@@ -208,12 +219,12 @@ async def test_a_call_is_bounded_and_its_temperature_is_0(server: FakeOpenAI) ->
 
 async def test_settings_say_temperature_and_limit(server: FakeOpenAI) -> None:
     server.script.append(completion('{"city', finish_reason="length", usage=(100, 77)))
-    async with connected(server, temperature=0.5, max_output_tokens=77) as llm:
-        with pytest.raises(ProviderAnswerInvalid, match="too long") as caught:
-            await llm.ask(request())
+    caught = await fails(
+        server, ProviderAnswerInvalid, "too long", temperature=0.5, max_output_tokens=77
+    )
     (sent,) = server.requests
     assert (sent["temperature"], sent["max_tokens"]) == (0.5, 77)
-    assert "llm.max_output_tokens" in (caught.value.hint or "")
+    assert "llm.max_output_tokens" in (caught.hint or "")
 
 
 def test_every_prompt_has_a_limit_of_its_own() -> None:
@@ -301,9 +312,7 @@ async def test_what_is_too_long_without_an_answer_is_too_long(
     server: FakeOpenAI, message: str
 ) -> None:
     server.script += [failing(400, message)] * 2
-    async with connected(server) as llm:
-        with pytest.raises(ContextOverflow):
-            await llm.ask(request())
+    await fails(server, ContextOverflow)
     assert len(server.requests) == 2
 
 
@@ -323,9 +332,7 @@ async def test_a_cut_answer_is_asked_for_once_more_with_twice_the_room(server: F
 
 async def test_what_its_context_cut_no_limit_of_ours_lengthens(server: FakeOpenAI) -> None:
     server.script.append(completion('{"city', finish_reason="length", usage=(100, 900)))
-    async with connected(server) as llm:
-        with pytest.raises(ProviderAnswerInvalid, match="too long"):
-            await llm.ask(request())
+    await fails(server, ProviderAnswerInvalid, "too long")
     assert len(server.requests) == 1
 
 
@@ -455,20 +462,16 @@ async def test_a_refused_key_is_final_and_never_shown(
 
 async def test_a_key_that_is_not_ours_but_is_echoed_is_masked(server: FakeOpenAI) -> None:
     server.script.append(failing(403, "project sk-proj-aaaaaaaabbbbbbbb may not"))
-    async with connected(server) as llm:
-        with pytest.raises(ProviderAuthError) as caught:
-            await llm.ask(request())
-    assert "aaaaaaaa" not in str(caught.value)
+    caught = await fails(server, ProviderAuthError)
+    assert "aaaaaaaa" not in str(caught)
 
 
 async def test_a_message_from_outside_is_one_harmless_line(server: FakeOpenAI) -> None:
     server.script.append(failing(400, "\x1b]0;owned\x07 [red]\n" + "x" * 5000, "invalid_api_key"))
-    async with connected(server) as llm:
-        with pytest.raises(ProviderError) as caught:
-            await llm.ask(request())
-    assert "\x1b" not in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 500
+    caught = await fails(server, ProviderError)
+    assert "\x1b" not in str(caught)
+    assert "\n" not in str(caught)
+    assert len(str(caught)) < 500
 
 
 async def test_an_unknown_model_names_the_setting(server: FakeOpenAI) -> None:
@@ -497,101 +500,74 @@ async def test_a_wrong_model_or_address_is_the_settings_fault(
     server: FakeOpenAI, reply: Reply
 ) -> None:
     server.script += [reply] * 3  # again without a schema, and without a form, if it may be that
-    async with connected(server) as llm:
-        with pytest.raises(ProviderMisconfigured) as caught:
-            await llm.ask(request())
-    assert "llm.fast_model" in (caught.value.hint or "")
+    caught = await fails(server, ProviderMisconfigured)
+    assert "llm.fast_model" in (caught.hint or "")
 
 
 #: What endpoints answer to a request longer than the context, by where the words are from.
 TOO_LONG = {
-    "openai": (400, "Please reduce the length", "context_length_exceeded"),
+    "openai": "Please reduce the length",
     # OpenAI's chat endpoint until gpt-4, DeepSeek, OpenRouter; vLLM issue 19464
-    "openai-length": (
-        400,
-        "This model's maximum context length is 8192 tokens, you sent 9000.",
-        "",
-    ),
+    "openai-length": "This model's maximum context length is 8192 tokens, you sent 9000.",
     # gpt-5 and its kin
     "openai-configured": (
-        400,
         "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in"
-        " 428548 tokens. Please reduce the length of the messages.",
-        "context_length_exceeded",
+        " 428548 tokens. Please reduce the length of the messages."
     ),
-    "openai-responses": (400, "Your input exceeds the context window of this model.", ""),
+    "openai-responses": "Your input exceeds the context window of this model.",
     "openai-minute": (
-        429,
-        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 48000.",
-        "rate_limit_exceeded",
+        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 48000."
     ),
     # ggml-org/llama.cpp tools/server/server-context.cpp, ERROR_TYPE_EXCEED_CONTEXT_SIZE
     "llama.cpp": (
-        400,
-        "request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it",
-        "",
+        "request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it"
     ),
-    "llama.cpp-before": (
-        400,
-        "the request exceeds the available context size, try increasing it",
-        "",
-    ),
+    "llama.cpp-before": "the request exceeds the available context size, try increasing it",
     "llama.cpp-batch": (
-        500,
-        "input (1200 tokens) is too large to process. increase the physical batch size",
-        "",
+        "input (1200 tokens) is too large to process. increase the physical batch size"
     ),
     # ollama/ollama server/routes.go (embeddings) and llm/server.go
-    "ollama-embed": (400, "the input length exceeds the context length", ""),
-    "ollama-chat": (400, "prompt too long; exceeded max context length by 4096 tokens", ""),
-    "ollama-now": (
-        500,
-        "the prompt is longer than the context length currently available to the model",
-        "",
-    ),
+    "ollama-embed": "the input length exceeds the context length",
+    "ollama-chat": "prompt too long; exceeded max context length by 4096 tokens",
+    "ollama-now": "the prompt is longer than the context length currently available to the model",
     # vllm-project/vllm entrypoints/openai/serving_engine.py
     "vllm": (
-        400,
-        "This model's maximum context length is 6048 tokens. However, your request has 6616 input"
-        " tokens. Please reduce the length of the input messages.",
-        "",
+        "This model's maximum context length is 6048 tokens. However, your request has 6616 "
+        "input tokens. Please reduce the length of the input messages."
     ),
     # Google's compatible endpoint; issue texts of aider and litellm
     "gemini": (
-        400,
-        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
-        "",
+        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575)."
     ),
     # litellm's and OpenHands' lists of exceptions
-    "anthropic": (400, "prompt is too long: 210000 tokens > 200000 maximum", ""),
+    "anthropic": "prompt is too long: 210000 tokens > 200000 maximum",
     "mistral": (
-        400,
-        "Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
-        "",
+        "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"
     ),
-    "sglang": (
-        400,
-        "The input (300 tokens) is longer than the model's context length (256 tokens).",
-        "",
-    ),
-    "dashscope": (400, "Range of input length should be [1, 30720]", ""),
-    "kimi": (400, "Your request exceeded model token limit: 262144 (requested: 300000)", ""),
-    "xai": (
-        400,
-        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
-        "",
-    ),
+    "sglang": "The input (300 tokens) is longer than the model's context length (256 tokens).",
+    "dashscope": "Range of input length should be [1, 30720]",
+    "kimi": "Your request exceeded model token limit: 262144 (requested: 300000)",
+    "xai": "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
     "lm-studio": (
-        400,
-        "The number of tokens to keep from the initial prompt is greater than the context length",
-        "",
+        "The number of tokens to keep from the initial prompt is greater than the context length"
     ),
-    "proxy": (413, "Request entity too large", ""),
+    "proxy": "Request entity too large",
+}
+#: The status and code of such an answer, where they are not 400 and none.
+TOO_LONG_STATUS = {
+    "openai": (400, "context_length_exceeded"),
+    "openai-configured": (400, "context_length_exceeded"),
+    "openai-minute": (429, "rate_limit_exceeded"),
+    "llama.cpp-batch": (500, ""),
+    "ollama-now": (500, ""),
+    "proxy": (413, ""),
 }
 
 
 async def test_a_request_longer_than_the_context_is_said_to_be(server: FakeOpenAI) -> None:
-    server.script += [failing(*said) for said in TOO_LONG.values()]
+    for whose, said in TOO_LONG.items():
+        status, code = TOO_LONG_STATUS.get(whose, (400, ""))
+        server.script.append(failing(status, said, code))
     async with connected(server) as llm:
         for number, whose in enumerate(TOO_LONG, 1):
             with pytest.raises(ContextOverflow, match="exceeds the context of 'fast-1'") as caught:
@@ -603,7 +579,7 @@ async def test_a_request_longer_than_the_context_is_said_to_be(server: FakeOpenA
 
 async def test_overflow_in_the_forms_of_other_bodies(server: FakeOpenAI) -> None:
     """Gemini's list, Ollama's string, and llama.cpp's type without a code."""
-    gemini = {"error": {"code": 400, "message": TOO_LONG["gemini"][1]}}
+    gemini = {"error": {"code": 400, "message": TOO_LONG["gemini"]}}
     llama = {"code": 400, "message": "too much", "type": "exceed_context_size_error"}
     server.script += [
         Reply(400, [gemini]),
@@ -619,11 +595,9 @@ async def test_overflow_in_the_forms_of_other_bodies(server: FakeOpenAI) -> None
 
 async def test_a_text_that_is_not_allowed_is_the_texts_fault(server: FakeOpenAI) -> None:
     server.script.append(failing(400, "Your prompt was filtered", "content_filter"))
-    async with connected(server) as llm:
-        with pytest.raises(ProviderError) as caught:
-            await llm.ask(request())
-    assert type(caught.value) is ProviderError
-    assert not caught.value.retryable
+    caught = await fails(server, ProviderError)
+    assert type(caught) is ProviderError
+    assert not caught.retryable
     assert len(server.requests) == 1
 
 
@@ -641,10 +615,8 @@ async def test_a_text_that_is_not_allowed_is_the_texts_fault(server: FakeOpenAI)
 )
 async def test_what_is_no_overflow_is_not_taken_for_one(server: FakeOpenAI, reply: Reply) -> None:
     server.script += [reply] * 2
-    async with connected(server, retries=0) as llm:
-        with pytest.raises(ProviderError) as caught:
-            await llm.ask(request())
-    assert not isinstance(caught.value, ContextOverflow)
+    caught = await fails(server, ProviderError, retries=0)
+    assert not isinstance(caught, ContextOverflow)
 
 
 async def test_passing_failures_are_retried_with_growing_jitter(
@@ -680,22 +652,18 @@ async def test_after_the_last_retry_it_is_an_error(
 ) -> None:
     server.script += [reply] * 3
     patience = 0.2 if reply.hang else 60.0
-    async with connected(server, retries=2, timeout_seconds=patience) as llm:
-        with pytest.raises(error, match=words) as caught:
-            await llm.ask(request())
+    caught = await fails(server, error, words, retries=2, timeout_seconds=patience)
     # Of a request that is given up so soon the server may never hear.
     assert len(server.requests) == 3 or reply.hang
     assert len(waits) == 2
-    assert caught.value.retryable
+    assert caught.retryable
 
 
 async def test_an_empty_account_is_not_retried(server: FakeOpenAI) -> None:
     server.script.append(failing(429, "You exceeded your current quota", "insufficient_quota"))
-    async with connected(server) as llm:
-        with pytest.raises(ProviderRateLimited, match="quota") as caught:
-            await llm.ask(request())
+    caught = await fails(server, ProviderRateLimited, "quota")
     assert len(server.requests) == 1
-    assert "credit" in (caught.value.hint or "")
+    assert "credit" in (caught.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -711,10 +679,8 @@ async def test_an_address_that_is_no_chat_endpoint_is_said(
     server: FakeOpenAI, reply: Reply
 ) -> None:
     server.script.append(reply)
-    async with connected(server) as llm:
-        with pytest.raises(ProviderAnswerInvalid, match="invalid chat completion") as caught:
-            await llm.ask(request())
-    assert "llm.base_url" in (caught.value.hint or "")
+    caught = await fails(server, ProviderAnswerInvalid, "invalid chat completion")
+    assert "llm.base_url" in (caught.hint or "")
 
 
 async def test_nobody_there(unused_port: int, waits: list[float]) -> None:
@@ -808,10 +774,8 @@ async def test_an_endpoint_that_counts_nothing_is_still_limited(server: FakeOpen
 
 async def test_the_second_try_counts_and_what_was_paid_is_told(server: FakeOpenAI) -> None:
     server.script.append(completion("nonsense"))
-    async with connected(server, max_tokens=100) as llm:
-        with pytest.raises(BudgetExceeded) as caught:
-            await llm.ask(request())
-    assert len(caught.value.usage) == 1
+    caught = await fails(server, BudgetExceeded, max_tokens=100)
+    assert len(caught.usage) == 1
 
 
 async def test_cancelling_propagates_and_frees_the_place(server: FakeOpenAI) -> None:
@@ -845,10 +809,8 @@ async def test_a_hint_names_the_variable_of_the_address(
     server: FakeOpenAI, body: Reply, inherited: frozenset[str]
 ) -> None:
     server.script += [body] * 2
-    async with connected(server, retries=0, inherited=inherited) as llm:
-        with pytest.raises(ProviderError) as caught:
-            await llm.ask(request())
-    named = "the address is from OPENAI_BASE_URL" in (caught.value.hint or "")
+    caught = await fails(server, ProviderError, retries=0, inherited=inherited)
+    named = "the address is from OPENAI_BASE_URL" in (caught.hint or "")
     assert named == bool(inherited)
 
 

@@ -6,6 +6,7 @@ The prompts are those of Open WebUI 0.6 to 0.10 (``backend/open_webui/config.py`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from starlette.datastructures import Headers
@@ -58,21 +59,9 @@ def is_utility(said: Sequence[Said], instructions: str, more: Sequence[str]) -> 
     if len(said) != 1:
         return False
     texts = [text.casefold().lstrip() for text in (said[0].content, instructions)]
-    patterns = [pattern.casefold() for pattern in (*UTILITY_PROMPTS, *more)]
-    return any(_fits(text, pattern) for pattern in patterns for text in texts)
-
-
-def _fits(text: str, pattern: str) -> bool:
-    beginning, *parts = pattern.split("*")
-    if not text.startswith(beginning):
-        return False
-    place = len(beginning)
-    for part in parts:
-        found = text.find(part, place)
-        if found < 0:
-            return False
-        place = found + len(part)
-    return True
+    parts = (pattern.casefold().split("*") for pattern in (*UTILITY_PROMPTS, *more))
+    patterns = [re.compile(".*?".join(map(re.escape, each)), re.DOTALL) for each in parts]
+    return any(pattern.match(text) for pattern in patterns for text in texts)
 
 
 def named_in(headers: Headers, settings: Sequence[str], presets: Mapping[str, str]) -> str:
