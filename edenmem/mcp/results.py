@@ -15,10 +15,9 @@ from edenmem.engine.reports import (
     ContextReport,
     EditReport,
     FormationReport,
-    SearchHit,
     SearchReport,
 )
-from edenmem.models.formation import HELD, Decision
+from edenmem.models.formation import HELD
 from edenmem.models.memory import Fact
 from edenmem.text import legible
 
@@ -174,24 +173,20 @@ def fact_item(fact: Fact, score: float | None = None) -> FactItem:
 
 def fact_search(report: SearchReport, *, debug: bool) -> FactSearch:
     """Return the result of a search."""
+    facts = [fact_item(hit.fact, hit.score) for hit in report.hits]
     notes = ["nothing relevant"] if report.nothing_relevant else []
-    return FactSearch(
-        facts=[fact_item(hit.fact, hit.score) for hit in report.hits],
-        notes=[*notes, *map(stored_line, report.notices)],
-        debug=_search_debug(report) if debug else None,
-    )
-
-
-def _search_debug(report: SearchReport) -> SearchDebug:
-    def stages(hit: SearchHit) -> Any:
-        return msgspec.to_builtins(hit.explain, str_keys=True)
-
-    return SearchDebug(
+    notes += map(stored_line, report.notices)
+    if not debug:
+        return FactSearch(facts=facts, notes=notes)
+    details = SearchDebug(
         recipe=report.recipe,
         timings_ms={name: round(took, 1) for name, took in report.timings_ms.items()},
-        stages={hit.fact.id: stages(hit) for hit in report.hits},
+        stages={
+            hit.fact.id: msgspec.to_builtins(hit.explain, str_keys=True) for hit in report.hits
+        },
         dropped={each.fact_id: f"{each.stage}: {each.why}" for each in report.dropped},
     )
+    return FactSearch(facts=facts, notes=notes, debug=details)
 
 
 def memory_context(report: ContextReport) -> MemoryContext:
@@ -233,19 +228,16 @@ _OUTCOMES: Mapping[str, Outcome] = {
 }
 
 
-def _reason(decision: Decision) -> str:
-    """Return why a statement is not in memory; empty if it is."""
-    return {"REJECTED": decision.reason, HELD: decision.unconfirmed}.get(decision.action, "")
-
-
 def remembered(report: FormationReport) -> Remembered:
-    """Return the outcome for each statement that a model extracted."""
+    """Return the outcome for each statement that a model extracted, and why it is not in memory."""
     return Remembered(
         facts=[
             KeptFact(
                 content=stored_line(each.content),
                 outcome=_OUTCOMES[each.action],
-                reason=stored_line(_reason(each)),
+                reason=stored_line(
+                    {"REJECTED": each.reason, HELD: each.unconfirmed}.get(each.action, "")
+                ),
             )
             for each in report.decisions
         ]

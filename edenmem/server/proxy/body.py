@@ -33,8 +33,8 @@ class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
     memory_score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
-class Body:
-    """A request for an answer, with the differences between chat completions and responses.
+class ChatBody:
+    """A request for a chat completion.
 
     Args:
         data: The body.
@@ -54,7 +54,7 @@ class Body:
     """
 
     #: Path below the upstream's URL.
-    path: ClassVar[str]
+    path: ClassVar = "/chat/completions"
 
     previous = conversation = ""
 
@@ -84,11 +84,15 @@ class Body:
 
     def _load(self) -> list[msgspec.Raw]:
         """Return the messages as raw JSON."""
-        raise NotImplementedError
+        return _items_of(self._fields["messages"])
 
     def _with_context(self, messages: list[msgspec.Raw], context: str) -> None:
         """Add the context to the instructions."""
-        raise NotImplementedError
+        if self._parsed and _instructs(self._parsed[0]):
+            messages[0] = _with_text(messages[0], context, first=False)
+        else:
+            messages.insert(0, _raw({"role": "system", "content": context}))
+        self._keep(messages)
 
     def _read_instructions(self) -> str:
         first = self._parsed[0] if self._parsed else None
@@ -111,7 +115,7 @@ class Body:
 
     def _keep(self, messages: list[msgspec.Raw]) -> None:
         """Replace the messages of the request."""
-        raise NotImplementedError
+        self._fields["messages"] = _raw(messages)
 
     def _plain_field(self, name: str) -> Any:
         return _plain(self._fields[name]) if name in self._fields else None
@@ -124,26 +128,7 @@ class Body:
         return None
 
 
-class ChatBody(Body):
-    """A request for a chat completion."""
-
-    path = "/chat/completions"
-
-    def _load(self) -> list[msgspec.Raw]:
-        return _items_of(self._fields["messages"])
-
-    def _keep(self, messages: list[msgspec.Raw]) -> None:
-        self._fields["messages"] = _raw(messages)
-
-    def _with_context(self, messages: list[msgspec.Raw], context: str) -> None:
-        if self._parsed and _instructs(self._parsed[0]):
-            messages[0] = _with_text(messages[0], context, first=False)
-        else:
-            messages.insert(0, _raw({"role": "system", "content": context}))
-        self._keep(messages)
-
-
-class ResponsesBody(Body):
+class ResponsesBody(ChatBody):
     """A request for a response; its input is a text, or a list of items."""
 
     path = "/responses"

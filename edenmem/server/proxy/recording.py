@@ -19,7 +19,7 @@ from edenmem.models.told import Note
 from edenmem.server.access import Caller
 from edenmem.server.problems import Refused
 from edenmem.server.proxy.background import Background
-from edenmem.server.proxy.body import Body
+from edenmem.server.proxy.body import ChatBody
 from edenmem.server.proxy.frontends import SESSION_HEADERS, USER_HEADERS, named_in
 from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.stages import Stages
@@ -282,7 +282,7 @@ class Recording:
             self._background.form_later(kept.session_id, kept.agent_id)
 
 
-def keep(request: Request, caller: Caller, state: ServerState, body: Body) -> Kept:
+def keep(request: Request, caller: Caller, state: ServerState, body: ChatBody) -> Kept:
     """Return what the storage needs of a request.
 
     Raises:

@@ -42,7 +42,6 @@ from edenmem.server.proxy.answers import (
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import (
     BadField,
-    Body,
     ChatBody,
     MemoryFields,
     ResponsesBody,
@@ -69,7 +68,7 @@ T = TypeVar("T")
 #: Maximum length of a path, in characters.
 _LONGEST_PATH = 1000
 #: The readers of the answers to each kind of request: of a stream, and of a whole one.
-_READERS: dict[type[Body], tuple[type[StreamReader], Callable[[Any], Answer]]] = {
+_READERS: dict[type[ChatBody], tuple[type[StreamReader], Callable[[Any], Answer]]] = {
     ChatBody: (StreamReader, read_answer),
     ResponsesBody: (ResponseReader, read_response),
 }
@@ -157,7 +156,7 @@ async def pass_on(request: Request, caller: FromCaller, path: str) -> Response:
     return _Passed(response, chunks(response), response_headers(response))
 
 
-async def _answer(request: Request, caller: Caller, kind: type[Body]) -> Response:
+async def _answer(request: Request, caller: Caller, kind: type[ChatBody]) -> Response:
     state = state_of(request)
     data = (await _read_body(request, state)).removeprefix(codecs.BOM_UTF8)
     try:
@@ -210,7 +209,7 @@ class _Exchange:
     """
 
     def __init__(
-        self, request: Request, caller: Caller, state: ServerState, kind: type[Body]
+        self, request: Request, caller: Caller, state: ServerState, kind: type[ChatBody]
     ) -> None:
         self._kind = kind
         self._read_stream, self._read_whole = _READERS[kind]
@@ -231,7 +230,7 @@ class _Exchange:
         self._use = DailyLimit(state, caller, caller.user_id)
         self._begun = utc_now()
 
-    async def run(self, data: bytes, body: Body | None) -> Response:
+    async def run(self, data: bytes, body: ChatBody | None) -> Response:
         """Add memory, forward the request, and return the answer.
 
         Raises:
@@ -248,7 +247,7 @@ class _Exchange:
                 self._proxy.background.start(self._use.count(0))
             raise
 
-    async def _run(self, data: bytes, body: Body | None) -> Response:
+    async def _run(self, data: bytes, body: ChatBody | None) -> Response:
         self._size = len(data)
         if body is None:
             self._stages.skip("memory", "the request cannot be parsed")
@@ -306,7 +305,7 @@ class _Exchange:
 
     # -- memory --------------------------------------------------------------------------------
 
-    async def _add_memory(self, body: Body) -> bytes:
+    async def _add_memory(self, body: ChatBody) -> bytes:
         """Return the body with memory.
 
         Raises:
