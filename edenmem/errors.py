@@ -8,8 +8,7 @@ The tree::
     │   ├── ScopeError                   2   a scope lacks a required ID or has an extra one
     │   ├── InputError                   2   unreadable file or text
     │   │   └── InvalidLines             2   invalid lines of a file
-    │   ├── AmbiguousReference           2   a name or prefix has several matches
-    │   └── AmbiguousInput               2   an input holds several sources
+    │   └── AmbiguousReference           2   a name or prefix has several matches
     ├── NotFoundError                    3   the object or input file does not exist
     ├── ConflictError                    4   changed by another writer, or already exists
     │   ├── FactKeyConflict              4   a unique index of the database rejects facts
@@ -40,7 +39,6 @@ The message describes the error; ``hint`` names a command or option.
 from __future__ import annotations
 
 import errno
-import shlex
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -174,18 +172,6 @@ class AmbiguousReference(UsageError):
             hint += ", or name the kind: user:NAME, agent:NAME, session:NAME"
         super().__init__("\n  ".join([title, *_shorten(candidates)]), hint=hint)
         self.candidates = tuple(candidates)
-
-
-class AmbiguousInput(UsageError):
-    """An input holds several sources; ``option`` selects one of ``choices``."""
-
-    def __init__(self, message: str, *, option: str, choices: Sequence[str]) -> None:
-        super().__init__(
-            f"{message}: {', '.join(_shorten(choices))}",
-            hint=f"select one with {option}, such as {option} {shlex.quote(choices[0])}",
-        )
-        self.option = option
-        self.choices = tuple(choices)
 
 
 class NotFoundError(EdenmemError):

@@ -287,14 +287,13 @@ def open_v1_plan(
         UsageError: there is no location, and the configured store is not MongoDB.
         NotFoundError: the file, folder, database or an agent does not exist.
         AmbiguousReference: several agents have the same name.
-        InputError: the source holds no memory of v1.
-        AmbiguousInput: the source holds several databases, or several files of one collection.
+        InputError: the source holds no memory of v1, or that of several databases.
         StoreError: the database is unreachable, or the disk is full.
     """
     from edenmem.engine.migration.source import open_plan
     from edenmem.store.v1.source import open_source
 
-    source = open_source(location, settings.store, database=options.database, files=options.files)
+    source = open_source(location, settings.store)
     return open_plan(
         source,
         _open_stage(source, options, store),

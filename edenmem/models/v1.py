@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 
 MEMORIES = "memory_sessions"
 USER_TEXTS = "memory_user"
@@ -59,11 +59,9 @@ class V1ProblemKind(StrEnum):
     FOREIGN_AGENT = "foreign_agent"  # a listed memory belongs to another agent and stays there
     FOREIGN_USER = "foreign_user"  # a listed memory belongs to another user and stays there
     WRONG_TYPE = "wrong_type"  # a listed memory has the wrong type for the list
-    LISTED_TWICE = "listed_twice"  # in one list, or in several; migrated once per scope
     REPEATED_SHARD = "repeated_shard"  # a second shard of the same name; gets a number
     REPEATED_PAIR = "repeated_pair"  # a second text for one agent and user
     UNKNOWN_USER = "unknown_user"  # the user no longer exists
-    UNKNOWN_AGENT = "unknown_agent"  # the agent no longer exists
     ASSEMBLED_TEXT = "assembled_text"  # the text is only in fully_formed_memory
     NOT_AN_ID = "not_an_id"  # a list of IDs has an invalid entry
     NO_PLACE = "no_place"  # unknown fields, and no memory in v2 whose log entry could keep them
@@ -148,14 +146,11 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sources: The source documents; never empty.
         outcome: The outcome in an empty store.
         reason: Reason of the outcome, with the same wording for items of a kind, for counts.
-        shard: Name of the source shard, if there is exactly one.
-        user_id: Canonical ID of the user.
         fact: The fact that v2 must hold, without its vector.
         reflection: The reflection; pending ones of a scope are in buffer order.
         text: The text, without an ID; ``version`` is the number in its ``VERSION:`` line.
         policy: The settings of a scope, with ``version`` 0. The policy of a shard creates it.
         switch: Whether the agent's memory is on.
-        word_limit: Of a reflection: the limit of its scope's text.
         earlier: Texts that ``text`` replaced in v1, oldest first.
         problems: Problems of the sources.
         extra: Fields without a place in v2, for the history: JSON,
@@ -167,14 +162,11 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sources: tuple[V1Ref, ...]
     outcome: Outcome
     reason: str
-    shard: str | None = None
-    user_id: str | None = None
     fact: Fact | None = None
     reflection: Reflection | None = None
     text: Consolidation | None = None
     policy: Policy | None = None
     switch: bool | None = None
-    word_limit: int = 0
     earlier: tuple[V1EarlierText, ...] = ()
     problems: tuple[V1Problem, ...] = ()
     extra: str = ""
@@ -202,8 +194,6 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
         episodes: "leave" episodes behind, or "keep" them as reflections of their sessions.
         agents: Only these agents (empty: all), as IDs or names; a plan has IDs.
         user_words: Word limit of a user's text in v2; the other three limits likewise.
-        database: The database to read, if there are several.
-        files: Patterns of file names, to select one of several files per collection.
     """
 
     shards: Literal["merge", "keep"] = "merge"
@@ -214,8 +204,15 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
     agent_words: int = 1200
     shard_words: int = 1000
     session_words: int = 200
-    database: str = ""
-    files: tuple[str, ...] = ()
+
+    def word_limit(self, scope: Scope) -> int:
+        """Return the word limit of a scope's text."""
+        limits = {
+            ScopeKind.USER: self.user_words,
+            ScopeKind.SHARD: self.shard_words,
+            ScopeKind.SESSION: self.session_words,
+        }
+        return limits.get(scope.kind, self.agent_words)
 
 
 # -- documents -------------------------------------------------------------------------------------
@@ -313,7 +310,7 @@ class V1Read(msgspec.Struct, frozen=True, kw_only=True):
 
     collection: str
     id: str
-    document: V1Document | V1Account | None
+    document: V1Document | None
     notes: tuple[Note, ...] = ()
     damage: V1DamageKind | None = None
 

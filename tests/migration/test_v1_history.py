@@ -28,7 +28,12 @@ _NAME = "-- User Memory for lena --"
 
 
 def _text(items: list[V1Item], user: object = LENA) -> tuple[str, set[Kind]]:
-    (item,) = [each for each in items if each.kind == "text" and each.user_id == str(user)]
+    (item,) = [
+        each
+        for each in items
+        if each.kind == "text" and each.sources[0].collection == "memory_user"
+        if each.text is None or each.text.user_id == str(user)
+    ]
     content = item.text.consolidated_content if item.text else ""
     return content, {problem.kind for problem in item.problems}
 

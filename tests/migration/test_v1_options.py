@@ -181,7 +181,7 @@ class TestTheOthers:
         (item,) = (
             item
             for item in items_of(EXAMPLE, user_words=3)
-            if item.user_id == str(LENA) and item.kind == "text" and item.agent_id == str(MIRA)
+            if item.text and item.text.user_id == str(LENA) and item.agent_id == str(MIRA)
         )
         assert item.text
         assert item.text.word_limit == 3
@@ -208,7 +208,7 @@ class TestTheOthers:
 
 def test_source_texts_can_be_looked_up() -> None:
     with plan_of(EXAMPLE) as plan:
-        item = next(item for item in plan.items() if item.user_id == str(LENA))
+        item = next(item for item in plan.items() if item.text and item.text.user_id == str(LENA))
         before = plan.source_text(item.sources[0])
     assert before is not None
     assert before.startswith("VERSION: 4\nLena runs")

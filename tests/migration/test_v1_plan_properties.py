@@ -109,13 +109,14 @@ def _check_contents(item: V1Item, sources: list[Any]) -> None:
 def _check_owners(item: V1Item, sources: list[Any]) -> None:
     """Known failures 2, 5 and 8: a memory comes only to its agent, and what is personal only to
     one of its people or to its session."""
+    user_id = item.scope.user_id if item.scope else None
     for source in sources:
         assert source is not None
         assert source.agent_id in (item.agent_id, "")
         if isinstance(source, V1UserText):
-            assert item.user_id == source.user_id
-        if isinstance(source, V1Memory) and item.user_id:
-            assert not source.users or item.user_id in source.users
+            assert user_id == source.user_id
+        if isinstance(source, V1Memory) and user_id:
+            assert not source.users or user_id in source.users
         if isinstance(source, V1Memory) and source.memory_type in ("directive", "episode"):
             assert item.reflection
             kind = item.reflection.scope
@@ -153,7 +154,7 @@ def test_what_waits_keeps_its_order(database: Database) -> None:
             item.sources[0].id
             for item in items
             if item.reflection
-            and (item.agent_id, item.user_id) == (text.agent_id, text.user_id)
+            and (item.agent_id, item.reflection.user_id) == (text.agent_id, text.user_id)
             and known["memory_sessions", item.sources[0].id].document.agent_id  # type: ignore[union-attr]
         ]
         assert found == [listed for _, listed in wanted]

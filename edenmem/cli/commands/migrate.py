@@ -22,7 +22,7 @@ from edenmem.cli.commands.change import undo_run
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import show_progress
 from edenmem.errors import EdenmemError, NotFoundError, StoreError
-from edenmem.settings.paths import format_path, is_mongodb
+from edenmem.settings.paths import is_mongodb
 from edenmem.text import many
 
 if TYPE_CHECKING:
@@ -53,20 +53,6 @@ From = Annotated[
 ]
 
 
-Database = Annotated[
-    str | None,
-    typer.Option("--database", metavar="NAME", help="Database, if --from contains several."),
-]
-
-Files = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--file",
-        metavar="PATTERN",
-        help="File name pattern, such as '*.bson', if a collection has several files (repeatable).",
-    ),
-]
-
 AllowIncomplete = Annotated[
     bool,
     typer.Option(
@@ -79,14 +65,6 @@ _SOURCES = (
     "--from takes a MongoDB URI, the folder of a database in a mongodump,"
     " or an Extended JSON or BSON file"
 )
-
-
-def chosen_files(database: str | None, files: list[str] | None) -> dict[str, Any]:
-    """Return the choices as fields of `V1Options`, in a form that the ledger can store."""
-    return {
-        "database": format_path(database or ""),
-        "files": tuple(format_path(pattern) for pattern in files or ()),
-    }
 
 
 @contextmanager
@@ -176,8 +154,6 @@ def v1(
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, max=10_000, metavar="N", help="Items per batch.")
     ] = 500,
-    database: Database = None,
-    files: Files = None,
     allow_incomplete: AllowIncomplete = False,
     yes: options.Yes = False,
 ) -> None:
@@ -201,7 +177,6 @@ def v1(
             provenance=provenance,
             episodes=episodes,
             agents=tuple(dict.fromkeys(agents or ())),
-            **chosen_files(database, files),
         ),
         on_conflict=on_conflict,
         embed=not no_embed,
@@ -347,8 +322,6 @@ def verify(
     run: Invocation,
     run_id: _Run,
     source: From = None,
-    database: Database = None,
-    files: Files = None,
     allow_incomplete: AllowIncomplete = False,
 ) -> None:
     """Verify that every document of v1 is accounted for. Exits with 1 if not.
@@ -362,7 +335,7 @@ def verify(
     if allow_incomplete:
         found = msgspec.structs.replace(found, incomplete_accepted=True)
     with (
-        _open_run(run, found, source, database, files) as plan,
+        _open_run(run, found, source) as plan,
         show_progress(run.out) as progress,
     ):
 
@@ -384,8 +357,6 @@ def repair(
     run: Invocation,
     run_id: _Run,
     source: From = None,
-    database: Database = None,
-    files: Files = None,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
 ) -> None:
@@ -398,7 +369,7 @@ def repair(
     run.confirm(f"Repair what run {found.id} wrote?", yes=yes or dry_run)
     with (
         interrupted_by_sigterm(),
-        _open_run(run, found, source, database, files) as plan,
+        _open_run(run, found, source) as plan,
         show_progress(run.out) as progress,
     ):
         report = run.service.migrations.repair(
@@ -412,18 +383,12 @@ def repair(
 
 
 def _open_run(
-    run: Invocation,
-    found: MigrationRun,
-    source: str | None,
-    database: str | None,
-    files: list[str] | None,
+    run: Invocation, found: MigrationRun, source: str | None
 ) -> AbstractContextManager[StagedPlan]:
     """Open the source of a run with the options of the run."""
     from edenmem.models.v1 import V1Options
 
     v1_options = msgspec.convert(found.options, V1Options)
-    if database or files:
-        v1_options = msgspec.structs.replace(v1_options, **chosen_files(database, files))
     return open_plan(run, source or run.service.migrations.source_of(found), v1_options)
 
 

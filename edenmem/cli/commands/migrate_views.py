@@ -109,7 +109,6 @@ _VERIFIED = {"taken_back": "rolled back", "differs": "differ"}
 
 _ROWS: list[Column[PlanRow]] = [
     Column("agent", lambda row: row.agent or row.agent_id or "(none)", "text"),
-    Column("shard", lambda row: row.shard, "text"),
     Column("texts", lambda row: row.texts, "number"),
     Column("facts", lambda row: row.facts, "number"),
     Column("reflections", lambda row: row.reflections, "number"),
@@ -172,7 +171,7 @@ def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
     )
     if rows:
         run.out.line()
-        shown = sorted(rows, key=lambda row: (row.agent, row.agent_id, row.shard or ""))
+        shown = sorted(rows, key=lambda row: (row.agent, row.agent_id))
         most = _ROWS_SHOWN if whole else _SHOWN
         run.out.listing(shown[:most], _ROWS)
         if len(rows) > most:

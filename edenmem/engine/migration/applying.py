@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from edenmem.engine.migration.comparison import (
     KINDS,
+    State,
     States,
+    Steps,
     find_stored,
     in_force,
+    load_found,
+    load_written,
     milliseconds,
     read_after,
 )
-from edenmem.engine.migration.deciding import Decider, Decision, OnConflict, removal_of
+from edenmem.engine.migration.deciding import Decision, decide, removal_of
 from edenmem.engine.migration.items import (
     Key,
     Treatment,
@@ -24,7 +29,7 @@ from edenmem.engine.migration.items import (
     key_of,
     read_sources,
 )
-from edenmem.engine.migration.reports import PlanConflict
+from edenmem.engine.migration.reports import PlanConflict, RunOptions
 from edenmem.engine.migration.source import StagedPlan, stage_key
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import InputError
@@ -51,12 +56,15 @@ class Done(NamedTuple):
 class Applier:
     """Decide on all targets of a plan, and apply the changes unless it is a dry run.
 
+    Begins by loading the state of the store onto the stage. What the store has already is settled
+    by that.
+
     Args:
         runtime: The store and the actor.
-        plan: The plan; its stage has the present state of the store.
-        run_ids: IDs of all runs in the ledger.
-        on_conflict: How to handle existing v2 texts.
-        batch_size: Maximum number of items written together.
+        plan: The plan.
+        options: How to handle existing v2 texts, and the number of items written together.
+        step: Called with the number of stored documents read.
+        resumed: ID of the run to resume; of what the others wrote, nothing is new.
         dry_run: Decide only.
         agents: Agents that a dry run treats as existing.
     """
@@ -65,10 +73,10 @@ class Applier:
         self,
         runtime: Runtime,
         plan: StagedPlan,
+        options: RunOptions,
+        step: Steps,
         *,
-        run_ids: Collection[str],
-        on_conflict: OnConflict,
-        batch_size: int,
+        resumed: str | None = None,
         dry_run: bool = False,
         agents: Sequence[Agent] = (),
     ) -> None:
@@ -76,9 +84,14 @@ class Applier:
         self._store = runtime.store
         self._plan = plan
         self._stage = plan.stage
-        self._on_conflict = on_conflict
-        self._batch_size = batch_size
+        self._options = options
         self._dry_run = dry_run
+        run_ids = {run.id for run in runtime.store.migrations.migration_runs()}
+        if resumed is None:  # a new run has written nothing yet
+            run_ids.discard(runtime.actor.run_id or "")
+        load_found(runtime.store, plan.stage, plan.about.agents, step)
+        load_written(runtime.store, plan.stage, [resumed] if resumed else [], set())
+        plan.stage.settle_equal(resumed or "")
         self._states = States(runtime.store, run_ids, plan.about.agents, agents)
         #: Numbers of conflicts with v2 memory by treatment, and the first conflicts.
         self.treatments = Counter[str]()
@@ -90,7 +103,7 @@ class Applier:
         Raises:
             StoreError: the database cannot be used.
         """
-        for batch in self._stage.unlike(self._batch_size):
+        for batch in self._stage.unlike(self._options.batch_size):
             done = self._apply(batch)
             self._stage.set_outcomes((each.number, each.decision.outcome) for each in done)
             for _, item, decision in done:
@@ -114,20 +127,27 @@ class Applier:
 
     def _apply(self, batch: Sequence[tuple[int, V1Item]]) -> list[Done]:
         items = [item for _, item in batch]
-        decider = Decider(
-            self._on_conflict, self._runtime.clock(), self._next_place, self._find_absorbed
-        )
-        done = []
+        at, done = self._runtime.clock(), []
         for (number, _), state in zip(batch, self._states.load(items), strict=True):
-            decision = decider.decide(state)
+            decision = decide(self._complete(state), self._options.on_conflict, at)
             writers = [each.actor.run_id for each in state.written[-1:]]
             if decision.outcome is Outcome.ALREADY and writers == [self._runtime.actor.run_id]:
                 decision = Decision(outcome=state.item.outcome)
             done.append(Done(number, state.item, decision))
         return done if self._dry_run else self._write(done)
 
-    def _next_place(self, scope: str, at: datetime) -> int:
-        return self._stage.next_place(scope, milliseconds(at))
+    def _complete(self, state: State) -> State:
+        """Return a state with what the writing of its target depends on."""
+        new = state.item.memory
+        if isinstance(new, Reflection):
+            return msgspec.structs.replace(
+                state,
+                word_limit=self._plan.options.word_limit(new.home),
+                next_place=self._stage.next_place(new.home.key, milliseconds(new.formed_at)),
+            )
+        if isinstance(new, Consolidation):
+            return msgspec.structs.replace(state, absorbed=self._find_absorbed(state.item))
+        return state
 
     def _find_absorbed(self, item: V1Item) -> list[Reflection]:
         """Return the migrated reflections that are pending here, unedited, and not in v1."""

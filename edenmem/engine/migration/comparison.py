@@ -21,6 +21,7 @@ from edenmem.engine.migration.items import (
     key_of,
     key_of_item,
     origin_of,
+    scope_of,
     text_of,
 )
 from edenmem.models.backup import RecordKind, Selection
@@ -253,6 +254,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         written: Those by runs, unless undone. The last one has the *base*.
         is_erased: Whether the target, its owner or its agent was erased.
         run_ids: IDs of all runs in the ledger.
+        word_limit: The word limit of the scope's text.
+        next_place: Of a pending reflection: the first free place at its time.
+        absorbed: Of a text: the migrated reflections that v1 has absorbed into it.
     """
 
     item: V1Item
@@ -261,6 +265,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     written: Sequence[AuditEntry]
     run_ids: Collection[str]
     is_erased: bool = False
+    word_limit: int = 0
+    next_place: int = 0
+    absorbed: Sequence[Reflection] = ()
 
     @property
     def base(self) -> Any:
@@ -334,10 +341,10 @@ class States:
 
     def surplus(
         self, stage: SqliteV1Stage, kind: RecordKind
-    ) -> Iterator[tuple[Sequence[str], dict[Key, list[AuditEntry]]]]:
-        """Yield pages of stored documents of a kind that have no target: IDs, log entries."""
-        for ids in stage.surplus(kind):
-            yield ids, self.entries([Key(kind, id) for id in ids])
+    ) -> Iterator[tuple[Sequence[tuple[str, str]], dict[Key, list[AuditEntry]]]]:
+        """Yield pages of stored documents of a kind that have no target: (ID, scope), entries."""
+        for rows in stage.surplus(kind):
+            yield rows, self.entries([Key(kind, id) for id, _ in rows])
 
     def entries(self, keys: Sequence[Key]) -> dict[Key, list[AuditEntry]]:
         """Return the entries of documents by type and ID, oldest first."""
@@ -381,3 +388,19 @@ def find_stored(store: Store, wanted: Iterable[Memory]) -> dict[Key, Memory]:
     if policies := by_kind[Policy]:
         rest += memory.policies([each.home for each in policies]).values()
     return found | twins | {key_of(each): each for each in rest}
+
+
+def find_surplus(
+    store: Store, kind: RecordKind, surplus: Sequence[tuple[str, str]]
+) -> Iterator[Memory]:
+    """Yield documents of a kind, given by ID and scope."""
+    ids, scopes = [id for id, _ in surplus], [scope_of(scope) for _, scope in surplus]
+    if kind is RecordKind.REFLECTION:
+        yield from store.memory.reflections_by_ids(ids).values()
+    elif kind is RecordKind.FACT:
+        yield from store.memory.facts_by_ids(scopes, ids).values()
+    else:  # one under a wrong ID is found by no query for its scope
+        for model in read_memory(store, [each.agent_id for each in scopes], (kind,)):
+            is_blank = isinstance(model, Consolidation) and not text_of(model)
+            if isinstance(model, Memory) and model.id in ids and not is_blank:
+                yield model

@@ -15,7 +15,7 @@ from edenmem.engine.migration.items import fact_id, target_id
 from edenmem.memory.texts import has_lists, split_off_text
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
     SHARDS,
     Note,
@@ -132,13 +132,6 @@ class ItemBuilder:
         self.stage = stage
         self.options = options
         self.agent_id = agent_id
-        #: Maximum numbers of words of texts.
-        self.word_limits = {
-            ScopeKind.USER: options.user_words,
-            ScopeKind.SHARD: options.shard_words,
-            ScopeKind.SESSION: options.session_words,
-            ScopeKind.AGENT: options.agent_words,
-        }
         self._use = use
         self._has_users = stage.has("accounts", 0)
 
@@ -173,21 +166,10 @@ class ItemBuilder:
     def _scopes(self) -> dict[str, Scope]:
         return {shard.key: shard.scope for shard in self.shards}
 
-    @cached_property
-    def _names(self) -> dict[str, str]:
-        return {shard.document.id: shard.name for shard in self.shards}
-
     def scope(self, key: str) -> Scope:
         """Return the scope with this key in the stage."""
         kind, _, owner = key.partition("/")
         return Scope.user(self.agent_id, owner) if kind == "user" else self._scopes[key]
-
-    def shard_name(self, key: str, shard_ids: Iterable[str] = ()) -> str | None:
-        """Return the shard of a scope or of its memories; None unless exactly one."""
-        if key.startswith("shard/"):
-            return self._scopes[key].shard_name
-        names = {self._names.get(shard_id) for shard_id in shard_ids}
-        return names.pop() if len(names) == 1 else None
 
     def _text(self, document: V1Shard | V1UserText, key: str) -> VersionedText:
         """Return the text of a shard or user: ``content``, else from the assembled text."""
@@ -210,9 +192,6 @@ class ItemBuilder:
         sources: Sequence[Source],
         reason: str,
         *,
-        shard: str | None = None,
-        user_id: str | None = None,
-        word_limit: int = 0,
         earlier: Sequence[V1EarlierText] = (),
         **target: Any,
     ) -> V1Item:
@@ -238,9 +217,6 @@ class ItemBuilder:
             sources=tuple(dict.fromkeys(source.ref for source in sources)),
             outcome=moved if has_target else Outcome.LEFT_BEHIND,
             reason=reason,
-            shard=shard,
-            user_id=user_id,
-            word_limit=word_limit,
             earlier=tuple(earlier),
             problems=tuple(problems),
             extra=msgspec.json.encode(extra).decode() if extra else "",
@@ -256,22 +232,21 @@ class ItemBuilder:
         reason: str,
         *,
         earlier: Sequence[V1EarlierText] = (),
-        **more: Any,
     ) -> V1Item:
         """Return the item of a text, which has no target if the text is empty."""
         if not text.content:
-            return self.item("text", sources, "no text yet", **more)
+            return self.item("text", sources, "no text yet")
         made = Consolidation(
             id="",
             **scope.fields(),
             consolidated_content=text.content,
             version=text.version,
-            word_limit=self.word_limits[scope.kind],
+            word_limit=self.options.word_limit(scope),
             updated_at=at,
         )
         if text.assembled:
             reason = f"{reason}, taken from fully_formed_memory"
-        return self.item("text", sources, reason, text=made, earlier=earlier, **more)
+        return self.item("text", sources, reason, text=made, earlier=earlier)
 
     def notes(self, staged: V1StagedDocument, text: VersionedText) -> list[Note]:
         """Return the notes on a document's text and lists."""
@@ -333,7 +308,6 @@ class ItemBuilder:
                     fact_buffer_max=document.max_facts,
                     active=document.active,
                 ),
-                shard=shard.name,
             )
 
     def texts(self) -> Iterator[V1Item]:
@@ -351,7 +325,6 @@ class ItemBuilder:
                 text,
                 max((_written_at(shard.document) for shard in written), default=None),
                 "texts of the active shards, each under its name",
-                shard=self.merged[0].name if len(self.merged) == 1 else None,
             )
         for shard in self.kept:
             yield self._text_item(
@@ -360,7 +333,6 @@ class ItemBuilder:
                 shard.text,
                 _written_at(shard.document),
                 "texts of shards",
-                shard=shard.name,
             )
         staged = self.stage.documents("user_texts", self.agent_id)
         for user_id, documents in groupby(staged, key=lambda each: _of_user(each).user_id):
@@ -392,7 +364,6 @@ class ItemBuilder:
             text,
             _written_at(_of_user(newest)),
             "texts of users",
-            user_id=user_id,
             earlier=[
                 V1EarlierText(
                     content=old.content,
@@ -494,12 +465,10 @@ def _content(staged: V1StagedDocument) -> str:
     return clean(_memory(staged).content).strip()
 
 
-def _notes(staged: V1StagedDocument, content: str, *, times: int = 1) -> list[Note]:
+def _notes(staged: V1StagedDocument, content: str) -> list[Note]:
     notes = character_notes(_memory(staged).content, "content")
     if not content:
         notes.append((Kind.EMPTY, "content is empty"))
-    if times > 1:
-        notes.append((Kind.LISTED_TWICE, f"listed {times} times; moved once"))
     return notes
 
 
@@ -523,14 +492,14 @@ def _related_users(memories: Sequence[V1Memory]) -> tuple[str, ...]:
 def facts(builder: ItemBuilder) -> Iterator[V1Item]:
     """Yield the facts listed by shards, each text once per scope."""
     rows = builder.stage.facts(builder.agent_id)
-    for (key, hash), group in groupby(rows, key=lambda row: row[0][:2]):
-        equal = list(group)
-        content = _content(equal[0][1])
-        sources = []
-        for (*_, times), staged in equal:
-            notes = _notes(staged, content, times=times)
-            sources.append(Source(staged, *notes, *_wrong_type(staged, "fact", "facts")))
-        memories = [_memory(staged) for _, staged in equal]
+    for (key, hash), group in groupby(rows, key=lambda row: row[0]):
+        equal = [staged for _, staged in group]
+        content = _content(equal[0])
+        sources = [
+            Source(each, *_notes(each, content), *_wrong_type(each, "fact", "facts"))
+            for each in equal
+        ]
+        memories = list(map(_memory, equal))
         scope = builder.scope(key)
         fact = None
         if content:
@@ -550,7 +519,6 @@ def facts(builder: ItemBuilder) -> Iterator[V1Item]:
             "fact",
             sources,
             "facts listed by shards" if content else "memories without text",
-            shard=builder.shard_name(key, (memory.shard_id for memory in memories)),
             fact=fact,
         )
 
@@ -581,23 +549,21 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
                     scope,
                     staged,
                     "directives and suggestions already absorbed by a text",
-                    shard=builder.shard_name(key, (_memory(staged).shard_id,)),
                     absorbed=True,
                     absorbed_at=max(at, created) if at is not None else created,
                 )
         # v2 reads a buffer oldest first; memories of the same time keep the order of their list.
-        buffer = sorted(stage.pending(agent_id, key), key=lambda row: _memory(row[1]).created_at)
+        listed = stage.documents("pending", agent_id, key)
+        buffer = sorted(listed, key=lambda each: _memory(each).created_at)
         kind = "directive" if scope.user_id else "suggestion"
-        for _, moment in groupby(buffer, key=lambda row: _memory(row[1]).created_at):
-            for place, (times, staged) in enumerate(moment):
+        for _, moment in groupby(buffer, key=lambda each: _memory(each).created_at):
+            for place, staged in enumerate(moment):
                 yield _reflection(
                     builder,
                     scope,
                     staged,
                     f"pending {kind}s",
                     *_wrong_type(staged, kind, f"{kind}s"),
-                    shard=builder.shard_name(key, (_memory(staged).shard_id,)),
-                    times=times,
                     place=place,
                 )
 
@@ -609,12 +575,9 @@ def _reflection(
     reason: str,
     *notes: Note,
     kind: V1ItemKind = "reflection",
-    shard: str | None = None,
-    times: int = 1,
     **more: Any,
 ) -> V1Item:
     memory, content = _memory(staged), _content(staged)
-    own = _notes(staged, content, times=times)
     reflection = None
     if content:
         reflection = Reflection(
@@ -629,12 +592,9 @@ def _reflection(
         )
     return builder.item(
         kind,
-        [Source(staged, *own, *notes)],
+        [Source(staged, *_notes(staged, content), *notes)],
         reason if content else "memories without text",
-        shard=shard,
-        user_id=scope.user_id,
         reflection=reflection,
-        word_limit=builder.word_limits[scope.kind],
     )
 
 

@@ -8,7 +8,7 @@ content is adopted, an empty place is filled, and anything else is kept and name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -55,189 +55,176 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Decider:
-    """Decide on items by their states.
+def decide(state: State, on_conflict: OnConflict, at: datetime) -> Decision:
+    """Decide on one item.
 
     Args:
+        state: What v1, v2 and the log have of the item.
         on_conflict: The treatment of a text that no run wrote.
         at: The time of changes.
-        next_place: Returns the first free place among stored reflections of a scope and time.
-        absorbed: Returns the migrated reflections that v1 has absorbed into an item's text.
     """
+    if state.is_erased:
+        return Decision(outcome=Outcome.LEFT_BEHIND, detail="it or its owner was erased here")
+    if state.written and state.base is None:
+        return _ALREADY  # a run wrote it, and it was erased since
+    match state.item.memory:
+        case Fact() as fact:
+            return _decide_fact(state, fact, at)
+        case Consolidation() as text:
+            return _decide_text(state, text, on_conflict, at)
+        case Reflection() | Policy() as new:
+            return _decide_other(state, new, at)
+    return _decide_switch(state, at)
 
-    def __init__(
-        self,
-        on_conflict: OnConflict,
-        at: datetime,
-        next_place: Callable[[str, datetime], int],
-        absorbed: Callable[[V1Item], Sequence[Reflection]],
-    ) -> None:
-        self._on_conflict = on_conflict
-        self._at = at
-        self._next_place = next_place
-        self._absorbed = absorbed
 
-    def decide(self, state: State) -> Decision:
-        """Decide on one item."""
-        if state.is_erased:
-            return Decision(outcome=Outcome.LEFT_BEHIND, detail="it or its owner was erased here")
-        if state.written and state.base is None:
-            return _ALREADY  # a run wrote it, and it was erased since
-        match state.item.memory:
-            case Fact() as fact:
-                return self._fact(state, fact)
-            case Consolidation() as text:
-                return self._text(state, text)
-            case Reflection() | Policy() as new:
-                return self._other(state, new)
-        return self._switch(state)
+def _decide_fact(state: State, new: Fact, at: datetime) -> Decision:
+    base, now = state.base, state.now
+    known = now if base is None else base
+    if known is None:
+        return _fill(state, new, at)
+    users = _beyond(new.related_users, known.related_users)
+    # An adopted fact keeps its own sources; 'forget' needs its related users.
+    sources = () if base is None else _beyond(new.source_message_ids, known.source_message_ids)
+    if not users and not sources:
+        return _ALREADY
+    if now is None or now.content != new.content:
+        return _keep("changed here since its migration, and in v1")
+    change = ReviseFact(
+        reason=reason_of(state.item),
+        scope=now.home,
+        fact_id=now.id,
+        expected_version=now.version,
+        content=now.content,
+        at=at,
+        related_users=users,
+        source_message_ids=sources,
+        times=now.times,
+    )
+    outcome = Outcome.ALREADY if base is None else state.item.outcome
+    return Decision(outcome=outcome, changes=[change])
 
-    def _fact(self, state: State, new: Fact) -> Decision:
-        base, now = state.base, state.now
-        known = now if base is None else base
-        if known is None:
-            return self._fill(state, new)
-        users = _beyond(new.related_users, known.related_users)
-        # An adopted fact keeps its own sources; 'forget' needs its related users.
-        sources = () if base is None else _beyond(new.source_message_ids, known.source_message_ids)
-        if not users and not sources:
-            return _ALREADY
-        if now is None or now.content != new.content:
-            return _keep("changed here since its migration, and in v1")
-        change = ReviseFact(
+
+def _decide_other(state: State, new: Reflection | Policy, at: datetime) -> Decision:
+    """Decide on a reflection or policy."""
+    base, now = state.base, state.now
+    if base is None and now is None:
+        return _fill(state, new, at)
+    if _core(new) in (_core(base), _core(now)):
+        return _ALREADY
+    type = key_of_item(state.item).type
+    if base is None:
+        return _keep(f"v2 has another {type}, which was kept")
+    if _core(now) != _core(base) or (isinstance(now, Reflection) and now.absorbed):
+        return _keep("changed or consolidated here since its migration, and changed in v1")
+    change: Change
+    if isinstance(new, Policy):
+        change = WritePolicy(
+            reason=reason_of(state.item),
+            policy=msgspec.structs.replace(now, **settings_of(new)),
+            expected_version=now.version,
+            at=at,
+        )
+    else:
+        change = ReviseReflection(
             reason=reason_of(state.item),
             scope=now.home,
-            fact_id=now.id,
+            reflection_id=now.id,
             expected_version=now.version,
-            content=now.content,
-            at=self._at,
-            related_users=users,
-            source_message_ids=sources,
-            times=now.times,
+            content=new.content,
+            at=at,
         )
-        outcome = Outcome.ALREADY if base is None else state.item.outcome
-        return Decision(outcome=outcome, changes=[change])
+    return _follow(state.item, [change], f"v1 has changed the {type}")
 
-    def _other(self, state: State, new: Reflection | Policy) -> Decision:
-        """Decide on a reflection or policy."""
-        base, now = state.base, state.now
-        if base is None and now is None:
-            return self._fill(state, new)
-        if _core(new) in (_core(base), _core(now)):
+
+def _decide_text(
+    state: State, new: Consolidation, on_conflict: OnConflict, at: datetime
+) -> Decision:
+    base, now, item = state.base, state.now, state.item
+    own, content = text_of(now), text_of(new)
+    if own == content:
+        return _absorb(state, new, at)
+    texts = {each.consolidated_content for each in map(read_after, state.written) if each}
+    detail, treatment = "v1 has a newer text", Treatment.FOLLOWED
+    if base is not None:
+        if text_of(base) == content:
             return _ALREADY
-        type = key_of_item(state.item).type
-        if base is None:
-            return _keep(f"v2 has another {type}, which was kept")
-        if _core(now) != _core(base) or (isinstance(now, Reflection) and now.absorbed):
-            return _keep("changed or consolidated here since its migration, and changed in v1")
-        change: Change
-        if isinstance(new, Policy):
-            change = WritePolicy(
-                reason=reason_of(state.item),
-                policy=msgspec.structs.replace(now, **settings_of(new)),
-                expected_version=now.version,
-                at=self._at,
-            )
-        else:
-            change = ReviseReflection(
-                reason=reason_of(state.item),
-                scope=now.home,
-                reflection_id=now.id,
-                expected_version=now.version,
-                content=new.content,
-                at=self._at,
-            )
-        return _follow(state.item, [change], f"v1 has changed the {type}")
-
-    # -- texts -------------------------------------------------------------------------------
-
-    def _text(self, state: State, new: Consolidation) -> Decision:
-        base, now, item = state.base, state.now, state.item
-        own, content = text_of(now), text_of(new)
-        if own == content:
-            return self._absorb(item, new, now)
-        texts = {each.consolidated_content for each in map(read_after, state.written) if each}
-        detail, treatment = "v1 has a newer text", Treatment.FOLLOWED
-        if base is not None:
-            if text_of(base) == content:
+        if base.updated_at and new.updated_at and new.updated_at < base.updated_at:
+            if new.consolidated_content in texts:
                 return _ALREADY
-            if base.updated_at and new.updated_at and new.updated_at < base.updated_at:
-                if new.consolidated_content in texts:
-                    return _ALREADY
-                return _keep("v2 has a newer v1 text, which was kept")
-            if own != text_of(base):
-                return _keep("edited since its migration; v1's newer text was not used")
-        elif own and self._on_conflict == "keep":
-            return _keep("v2 has another text, which was kept")
-        elif own:
-            detail, treatment = "v2 had another text (replace)", Treatment.REPLACED
-        changes: list[Change] = []
-        version = now.version if now is not None else 0
-        for old in item.earlier:
-            if old.content not in texts:
-                step = WriteConsolidation(
-                    reason=f"from {format_sources((old.source,))}; {REPLACED_LATER}",
-                    scope=new.home,
-                    expected_version=version,
-                    as_version=old.version,
-                    content=old.content,
-                    word_limit=new.word_limit,
-                    at=old.at,
-                )
-                changes.append(step)
-                version = step.next_version
-        absorbed = tuple(each.id for each in self._absorbed(item))
-        last = write_of(new, reason=reason_of(item), at=self._at, version=version)
-        changes.append(msgspec.structs.replace(last, absorbed_ids=absorbed))
-        if base is None and not own:
-            return Decision(outcome=item.outcome, changes=changes)
-        return Decision(outcome=item.outcome, changes=changes, treatment=treatment, detail=detail)
+            return _keep("v2 has a newer v1 text, which was kept")
+        if own != text_of(base):
+            return _keep("edited since its migration; v1's newer text was not used")
+    elif own and on_conflict == "keep":
+        return _keep("v2 has another text, which was kept")
+    elif own:
+        detail, treatment = "v2 had another text (replace)", Treatment.REPLACED
+    changes: list[Change] = []
+    version = now.version if now is not None else 0
+    for old in item.earlier:
+        if old.content not in texts:
+            step = WriteConsolidation(
+                reason=f"from {format_sources((old.source,))}; {REPLACED_LATER}",
+                scope=new.home,
+                expected_version=version,
+                as_version=old.version,
+                content=old.content,
+                word_limit=new.word_limit,
+                at=old.at,
+            )
+            changes.append(step)
+            version = step.next_version
+    absorbed = tuple(each.id for each in state.absorbed)
+    last = write_of(new, reason=reason_of(item), at=at, version=version)
+    changes.append(msgspec.structs.replace(last, absorbed_ids=absorbed))
+    if base is None and not own:
+        return Decision(outcome=item.outcome, changes=changes)
+    return Decision(outcome=item.outcome, changes=changes, treatment=treatment, detail=detail)
 
-    def _absorb(self, item: V1Item, new: Consolidation, now: Consolidation) -> Decision:
-        """Mark reflections as absorbed that v1 no longer lists, though its text is unchanged."""
-        absorbed = self._absorbed(item)
-        if not absorbed:
+
+def _absorb(state: State, new: Consolidation, at: datetime) -> Decision:
+    """Mark reflections as absorbed that v1 no longer lists, though its text is unchanged."""
+    item, now, absorbed = state.item, state.now, state.absorbed
+    if not absorbed:
+        return _ALREADY
+    change = WriteConsolidation(
+        reason=f"from {format_sources(item.sources)}; {ABSORBED_LATER}",
+        scope=new.home,
+        expected_version=now.version,
+        content=now.consolidated_content,
+        word_limit=now.word_limit,
+        # Later v1 texts are newer than all memories that this version absorbs.
+        at=max([new.updated_at or at, *(each.formed_at for each in absorbed)]),
+        absorbed_ids=tuple(each.id for each in absorbed),
+    )
+    return _follow(item, [change], ABSORBED_LATER)
+
+
+def _decide_switch(state: State, at: datetime) -> Decision:
+    base, now, enabled = state.base, state.now, state.item.switch
+    if now is None:
+        return _keep("the host does not know the agent")
+    if base is not None:
+        if enabled in (base.agent_memory_enabled, now.agent_memory_enabled):
             return _ALREADY
-        change = WriteConsolidation(
-            reason=f"from {format_sources(item.sources)}; {ABSORBED_LATER}",
-            scope=new.home,
-            expected_version=now.version,
-            content=now.consolidated_content,
-            word_limit=now.word_limit,
-            # Later v1 texts are newer than all memories that this version absorbs.
-            at=max([new.updated_at or self._at, *(each.formed_at for each in absorbed)]),
-            absorbed_ids=tuple(each.id for each in absorbed),
-        )
-        return _follow(item, [change], ABSORBED_LATER)
+        if base.agent_memory_enabled is not now.agent_memory_enabled:
+            return _keep("switched here since its migration")
+    elif now.agent_memory_enabled is not enabled and (state.is_switched or not enabled):
+        # A switch that is off may never have been set: it counts as an empty place.
+        return _keep("v2 has another switch, which was kept")
+    # The log notes a switch that is as in v1 already; the change leaves it, also if unset.
+    switch = None if now.agent_memory_enabled is enabled else enabled
+    change = SetAgentToggles(
+        reason=reason_of(state.item), agent_id=now.id, at=at, agent_memory_enabled=switch
+    )
+    return Decision(outcome=state.item.outcome, changes=[change])
 
-    # -- switches ----------------------------------------------------------------------------
 
-    def _switch(self, state: State) -> Decision:
-        base, now, enabled = state.base, state.now, state.item.switch
-        if now is None:
-            return _keep("the host does not know the agent")
-        if base is not None:
-            if enabled in (base.agent_memory_enabled, now.agent_memory_enabled):
-                return _ALREADY
-            if base.agent_memory_enabled is not now.agent_memory_enabled:
-                return _keep("switched here since its migration")
-        elif now.agent_memory_enabled is not enabled and (state.is_switched or not enabled):
-            # A switch that is off may never have been set: it counts as an empty place.
-            return _keep("v2 has another switch, which was kept")
-        # The log notes a switch that is as in v1 already; the change leaves it, also if unset.
-        switch = None if now.agent_memory_enabled is enabled else enabled
-        change = SetAgentToggles(
-            reason=reason_of(state.item), agent_id=now.id, at=self._at, agent_memory_enabled=switch
-        )
-        return Decision(outcome=state.item.outcome, changes=[change])
-
-    def _fill(self, state: State, new: Memory) -> Decision:
-        item = state.item
-        if isinstance(new, Reflection) and not new.absorbed:
-            place = new.place + self._next_place(new.home.key, new.formed_at)
-            new = msgspec.structs.replace(new, place=place)
-        change = write_of(new, reason=reason_of(item), at=self._at, word_limit=item.word_limit)
-        return Decision(outcome=item.outcome, changes=[change])
+def _fill(state: State, new: Memory, at: datetime) -> Decision:
+    item = state.item
+    if isinstance(new, Reflection) and not new.absorbed:
+        new = msgspec.structs.replace(new, place=new.place + state.next_place)
+    change = write_of(new, reason=reason_of(item), at=at, word_limit=state.word_limit)
+    return Decision(outcome=item.outcome, changes=[change])
 
 
 _ALREADY = Decision(outcome=Outcome.ALREADY)

@@ -114,12 +114,10 @@ class Migrations:
         Raises:
             EdenmemError: see `open_source`.
         """
-        v1, settings = options.v1, self._runtime.settings.store
-        if not all(map(is_id, v1.agents)):
+        settings = self._runtime.settings.store
+        if not all(map(is_id, options.v1.agents)):
             return None
-        with closing(
-            open_source(location, settings, database=v1.database, files=v1.files)
-        ) as source:
+        with closing(open_source(location, settings)) as source:
             run = find_same(self._store, source, options, self._runtime.clock())
         embeds = options.embed and self._runtime.embedder is not None
         return None if embeds and Backfiller(self._runtime).status().total.stale else run

@@ -10,7 +10,6 @@ from typing import TypeVar
 import msgspec
 
 from edenmem.engine.migration.applying import MAX_PROBLEMS, Applier
-from edenmem.engine.migration.comparison import load_found
 from edenmem.engine.migration.items import scope_of, text_of
 from edenmem.engine.migration.ledger import refuse_other_options, resumable
 from edenmem.engine.migration.people import describe_agent, find_new_agents
@@ -115,18 +114,9 @@ def _preview(
     progress: Callable[[int, int], None],
 ) -> None:
     """Decide on all targets, as a run would."""
-    store, stage = runtime.store, plan.stage
-    load_found(store, stage, plan.about.agents, lambda done: progress(done, 0))
-    stage.set_written(())
-    stage.settle_equal("")
+    stage = plan.stage
     applier = Applier(
-        runtime,
-        plan,
-        run_ids={run.id for run in store.migrations.migration_runs()},
-        on_conflict=options.on_conflict,
-        batch_size=options.batch_size,
-        dry_run=True,
-        agents=agents,
+        runtime, plan, options, lambda done: progress(done, 0), dry_run=True, agents=agents
     )
     done = stage.count_settled()
     for batch in applier.run():
@@ -163,12 +153,12 @@ def _take_sample(sums: _Sums, plan: StagedPlan, item: V1Item) -> None:
 
 
 def _count_rows(sums: _Sums, plan: StagedPlan) -> tuple[PlanRow, ...]:
-    """Count all items by agent and shard."""
-    rows: dict[tuple[str, str | None], PlanRow] = {}
+    """Count all items by agent."""
+    rows: dict[str, PlanRow] = {}
     names = {person.id: person.username for person in plan.agents()}
-    for agent_id, shard, kind, outcome, reason, count in plan.stage.count_outcomes():
-        new = PlanRow(agent_id=agent_id, agent=names.get(agent_id, ""), shard=shard)
-        row = rows.setdefault((agent_id, shard), new)
+    for agent_id, kind, outcome, reason, count in plan.stage.count_outcomes():
+        new = PlanRow(agent_id=agent_id, agent=names.get(agent_id, ""))
+        row = rows.setdefault(agent_id, new)
         name = _COUNTED.get(kind, "") if outcome in _MOVED else outcome
         if outcome == Outcome.LEFT_BEHIND:
             sums.left_behind[reason] += count

@@ -37,14 +37,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanRow(msgspec.Struct, kw_only=True):
-    """The plan for one agent or shard: numbers of items by kind and outcome.
+    """The plan for one agent: numbers of items by kind and outcome.
 
     ``already`` counts items moved by an earlier run.
     """
 
     agent_id: str
     agent: str = ""
-    shard: str | None = None
     facts: int = 0
     reflections: int = 0
     texts: int = 0
@@ -90,7 +89,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
         documents: Numbers of v1 documents by collection.
         results: The same documents by result: "used", "left_behind" or "bad".
         not_asked: Documents of agents outside the selection, by collection.
-        rows: The items by agent and shard.
+        rows: The items by agent.
         left_behind: Numbers of items left behind, by reason.
         problems_by_kind: Numbers of problems.
         problems: The first problems.

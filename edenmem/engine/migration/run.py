@@ -21,7 +21,7 @@ import msgspec
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillReport
 from edenmem.engine.embeddings.status import vector_advice
 from edenmem.engine.migration.applying import MAX_PROBLEMS, Applier, Done
-from edenmem.engine.migration.comparison import load_found, load_written
+from edenmem.engine.migration.comparison import Steps
 from edenmem.engine.migration.items import Treatment, format_sources
 from edenmem.engine.migration.ledger import hold_lease, refuse_other_options, resumable
 from edenmem.engine.migration.people import add_people
@@ -51,7 +51,6 @@ KEPT_PROBLEMS = 100
 _ALIVE = timedelta(seconds=10)
 
 RunProgress = Callable[[str, int, int], None]
-Steps = Callable[[int], None]
 T = TypeVar("T")
 
 
@@ -203,20 +202,10 @@ class V1Runner:
 
     def _compare(self, step: Steps) -> Applier:
         """Load the state of the store, and settle what it has already."""
-        run_ids = {run.id for run in self._store.migrations.migration_runs()}
-        own = {self._run.id} if self._run.resumed else set()
-        stage = self._plan.stage
-        load_found(self._store, stage, self._plan.about.agents, step)
-        load_written(self._store, stage, own, set())
-        stage.settle_equal(self._run.id)
-        self._run = msgspec.structs.replace(self._run, done=stage.count_settled())
-        return Applier(
-            self._runtime,
-            self._plan,
-            run_ids=(run_ids - {self._run.id}) | own,  # a new run has written nothing yet
-            on_conflict=self._options.on_conflict,
-            batch_size=self._options.batch_size,
-        )
+        resumed = self._run.id if self._run.resumed else None
+        applier = Applier(self._runtime, self._plan, self._options, step, resumed=resumed)
+        self._run = msgspec.structs.replace(self._run, done=self._plan.stage.count_settled())
+        return applier
 
     def _note(self, batch: Sequence[Done]) -> None:
         """Add the outcomes of a batch to the ledger."""

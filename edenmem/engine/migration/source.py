@@ -5,9 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -33,7 +31,6 @@ from edenmem.models.v1 import (
     V1Item,
     V1Options,
     V1Problem,
-    V1ProblemKind,
     V1Read,
     V1Ref,
 )
@@ -185,31 +182,21 @@ def _complete(
 
 
 def _build(builder: ItemBuilder) -> Iterator[V1Item]:
-    """Yield the items of an agent, as they are written; the first has what is unknown of it."""
-    steps = [builder.switch(), builder.policies(), builder.texts()]
-    steps += [conversion.facts(builder), conversion.reflections(builder)]
+    """Yield the items of an agent, as they are written."""
+    yield from builder.switch()
+    yield from builder.policies()
+    yield from builder.texts()
+    yield from conversion.facts(builder)
+    yield from conversion.reflections(builder)
     if builder.options.episodes == "keep":
-        steps.append(conversion.episodes(builder))
-    is_known = find_person(builder.stage, builder.agent_id, is_agent=True).known
-    for item in chain.from_iterable(steps):
-        if is_known is False:
-            problem = V1Problem(
-                collection=item.sources[0].collection,
-                document_id=item.sources[0].id,
-                agent_id=item.agent_id,
-                kind=V1ProblemKind.UNKNOWN_AGENT,
-                detail=f"the host no longer has agent {item.agent_id}",
-            )
-            item = msgspec.structs.replace(item, problems=(problem, *item.problems))
-            is_known = None
-        yield item
+        yield from conversion.episodes(builder)
 
 
 def rows_of(items: Iterable[V1Item]) -> Iterator[TargetRow]:
     """Yield the rows of items."""
     for item in items:
         memory = item.memory
-        about = (item, item.agent_id, item.shard, item.kind, item.outcome, item.reason)
+        about = (item, item.agent_id, item.kind, item.outcome, item.reason)
         if memory is None:
             switch = () if item.switch is None else (SWITCH, item.agent_id, None, int(item.switch))
             yield TargetRow(*about, *switch)
@@ -281,7 +268,7 @@ def is_of(stage: SqliteV1Stage, source: V1Source, runs: Sequence[MigrationRun]) 
     )
 
 
-class StagedPlan:
+class StagedPlan(AbstractContextManager["StagedPlan", None]):
     """The plan of a source: what v2 must hold, on a stage.
 
     ``keep`` keeps the stage for the next process when the plan is closed. Blocks. Not thread-safe.
@@ -336,15 +323,7 @@ class StagedPlan:
         """Remove the stage, unless it is kept."""
         self.stage.close(keep=self.keep)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -7,8 +7,9 @@ does not have must be in the log too, or be written by the platform.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,15 +19,15 @@ from edenmem.engine.migration.comparison import (
     State,
     States,
     contradicts,
+    find_surplus,
     has_own_accounts,
     load_found,
     load_written,
     read_after,
-    read_memory,
     state_of,
     written_by,
 )
-from edenmem.engine.migration.deciding import Decider, Decision
+from edenmem.engine.migration.deciding import Decision, decide
 from edenmem.engine.migration.items import (
     SWITCH,
     UNCOMPARED,
@@ -42,13 +43,11 @@ from edenmem.engine.migration.items import (
     scope_of,
     text_of,
 )
-from edenmem.engine.migration.people import describe_agent, describe_user
 from edenmem.engine.migration.reports import Difference, DifferenceKind, Verification
 from edenmem.engine.migration.source import StagedPlan
 from edenmem.errors import ConflictError, DocumentDamaged
 from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AuditEntry
-from edenmem.models.forgetting import Subject
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
@@ -137,12 +136,6 @@ class _Check:
         self._unreadable = set[str]()
         self._states = States(store, self._run_ids, plan.about.agents, unreadable=self._unreadable)
         self._erased = self._states.forgotten.ids
-        self._decider = Decider(
-            run.options.get("on_conflict", "keep"),
-            utc_now(),
-            lambda scope, at: 0,
-            lambda item: (),
-        )
         self._marks: dict[Scope, dict[str, tuple[datetime, _Marks]]] = {}
         self._named: list[Difference] = []
         self._differing = self._changed = self._kept = self._of_platform = 0
@@ -207,7 +200,7 @@ class _Check:
         if isinstance(now, Fact) and now.id != key_of_item(item).id:  # with the same text
             key = key_of(now)
             state = msgspec.structs.replace(state, entries=self._states.entries([key])[key])
-        decision = self._decider.decide(state)
+        decision = decide(state, self._run.options.get("on_conflict", "keep"), utc_now())
         why, wanted = self._find_fault(state, decision)
         if why:
             self._report(item, now, why, wanted, state.entries)
@@ -405,30 +398,30 @@ class _Check:
     # -- people ------------------------------------------------------------------------------
 
     def _check_people(self) -> None:
-        """Compare the agents and users added by runs."""
-        host, forgotten = self._store.host, self._erased
-        for person in self._plan.agents():
-            if Subject(kind="agent", agent_id=person.id).id not in forgotten:
-                self._check_account(person, host.agent(person.id))
-        for people in batched(self._plan.users(), _BATCH):
-            users = host.users_by_ids([person.id for person in people])
-            for person in people:
-                if Subject(kind="user", owner=person.id).id not in forgotten:
-                    self._check_account(person, users.get(person.id))
+        """Compare the agents and users added by runs with the log."""
+        host = self._store.host
+        for people in batched(chain(self._plan.agents(), self._plan.users()), _BATCH):
+            keys = {Key(SWITCH if each.is_agent else "user", each.id): each for each in people}
+            users = host.users_by_ids([each.id for each in people if not each.is_agent])
+            for key, entries in self._states.entries(list(keys)).items():
+                if any(
+                    each.actor.run_id in self._run_ids and each.before is None and each.after
+                    for each in entries
+                ):
+                    found = host.agent(key.id) if key.type == SWITCH else users.get(key.id)
+                    self._check_account(keys[key], key, found, entries)
 
-    def _check_account(self, person: V1Account, found: Agent | User | None) -> None:
-        """Compare an account with the one that a run added, if any."""
+    def _check_account(
+        self,
+        person: V1Account,
+        key: Key,
+        found: Agent | User | None,
+        entries: Sequence[AuditEntry],
+    ) -> None:
+        """Compare an account that a run added with the log."""
         is_switched = person.is_agent and self._stage.has("target", SWITCH, person.id)
         without = _AGENT_SWITCH if is_switched else _NOTHING  # compared as an item
-        expected = describe_agent(person) if person.is_agent else describe_user(person)
-        if found is not None and not differing(expected, found, without):
-            return
-        key = Key(SWITCH if person.is_agent else "user", person.id)
-        entries = self._states.entries([key])[key]
-        if not any(
-            each.actor.run_id in self._run_ids and each.before is None and each.after is not None
-            for each in entries
-        ) or self._explains(entries, found, without):
+        if self._explains(entries, found, without):
             return
         wanted = read_after(entries[-1])
         pairs = [] if wanted is None or found is None else differing(wanted, found, without)
@@ -444,9 +437,9 @@ class _Check:
 
     def _check_surplus(self, kind: RecordKind) -> None:
         """Check memory that v1 does not have: it must be in the log, or the platform's."""
-        for ids, entries in self._states.surplus(self._stage, kind):
+        for surplus, entries in self._states.surplus(self._stage, kind):
             unknown = []
-            for model in self._read(kind, ids):
+            for model in find_surplus(self._store, kind, surplus):
                 own = entries[Key(kind, model.id)]
                 is_logged = bool(own) and own[-1].after is not None
                 if not is_logged or own[-1].scope != model.home:
@@ -465,18 +458,6 @@ class _Check:
         for key in self._stage.column("repeated", kind):
             finding = Finding(Key(kind, key), None)
             self._add(finding, "duplicate", "several documents of one scope")
-
-    def _read(self, kind: RecordKind, ids: Sequence[str]) -> Iterator[Memory]:
-        memory = self._store.memory
-        if kind is RecordKind.REFLECTION:
-            yield from memory.reflections_by_ids(ids).values()
-        elif kind is RecordKind.FACT:
-            yield from filter(None, map(memory.fact, ids))
-        else:
-            for model in read_memory(self._store, self._plan.about.agents, (kind,)):
-                is_blank = isinstance(model, Consolidation) and not text_of(model)
-                if isinstance(model, Memory) and model.id in ids and not is_blank:
-                    yield model
 
     def _find_platforms(self, new: Sequence[Memory]) -> set[str]:
         """Return the IDs of memories written by the platform, which keeps no log.

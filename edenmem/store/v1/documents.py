@@ -14,6 +14,7 @@ from edenmem.models.v1 import (
     MEMORIES,
     SHARDS,
     USER_TEXTS,
+    V1_COLLECTIONS,
     V1Account,
     V1DamageKind,
     V1Document,
@@ -74,21 +75,15 @@ Raw = Mapping[str, Any]
 Canonical = Callable[[str], str]
 
 
-def collection_of(raw: Raw) -> str | None:
-    """Return the collection that a document's fields indicate."""
-    return next((collection for field, collection in _SIGNS if field in raw), None)
-
-
-def current_collection(name: str | None, raw: Raw) -> str | None:
+def collection_of(name: str | None, raw: Raw) -> str | None:
     """Return the collection of a document: by its name, else by its fields.
 
     ``agent_memories`` may have held more than shards.
     """
-    if name is None:
-        return collection_of(raw)
-    if name in OLDER_COLLECTIONS:
-        return collection_of(raw) or OLDER_COLLECTIONS[name]
-    return name
+    if name in V1_COLLECTIONS:
+        return name
+    signs = (collection for field, collection in _SIGNS if field in raw)
+    return next(signs, OLDER_COLLECTIONS.get(name or ""))
 
 
 def read(
@@ -102,7 +97,7 @@ def read(
     """Convert a document of a collection; ``place`` names it if it has no ID.
 
     Args:
-        collection: A v1 collection, or one of accounts.
+        collection: A v1 collection.
         raw: The stored document.
         place: Its position in the input.
         invalid_utf8: Whether invalid bytes were replaced.
@@ -111,17 +106,12 @@ def read(
     notes = Notes()
     if invalid_utf8:
         notes.add(Kind.INVALID_UTF8, "contains bytes that are not UTF-8, replaced by U+FFFD")
-    document: V1Document | V1Account | None
+    document: V1Document | None = None
     document_id = place
     try:
         document_id = values.identifier(raw.get("_id"), "_id", notes) or place
-        build = _BUILDERS.get(collection)
-        if build is None:
-            document = _account(collection, raw, document_id)
-        else:
-            document = build(raw, document_id, notes, canonical)
+        document = _BUILDERS[collection](raw, document_id, notes, canonical)
     except RecursionError:  # MongoDB's limit is 100 levels
-        document = None
         notes.found = [(Kind.UNREADABLE, "nested too deeply")]
     return V1Read(
         collection=collection,
@@ -132,9 +122,9 @@ def read(
     )
 
 
-def _damage(document: V1Document | V1Account | None, notes: Notes) -> V1DamageKind | None:
+def _damage(document: V1Document | None, notes: Notes) -> V1DamageKind | None:
     if document is None:
-        return V1DamageKind.UNREADABLE if notes.found else None
+        return V1DamageKind.UNREADABLE
     if notes.wrong & _VITAL:
         return V1DamageKind.WRONG_TYPE
     if notes.found and any(kind is Kind.INVALID_UTF8 for kind, _ in notes.found):
@@ -280,19 +270,21 @@ def _texts(raw: Raw, notes: Notes) -> tuple[str, str, tuple[str, ...]]:
     return content, "", () if plain in assembled else (field,)
 
 
-def _account(collection: str, raw: Raw, document_id: str) -> V1Account | None:
+def read_account(collection: str, raw: Raw) -> V1Account | None:
+    """Convert an account of the host; None without a valid ID."""
     ignored = Notes()  # damage of accounts concerns the host
-    if not is_id(document_id):
+    own = values.identifier(raw.get("_id"), "_id", ignored)
+    if not is_id(own):
         return None
     linked = values.owner(raw.get("eden_user_id"), "eden_user_id", ignored)
     return V1Account(
-        id=document_id,
+        id=own,
         is_agent=raw.get("type", collection.rstrip("s")) == "agent",
         known=raw.get("deleted") not in (True, 1),
         username=values.text(raw.get("username"), "username", ignored),
         name=values.text(raw.get("name"), "name", ignored),
         owner=values.owner(raw.get("owner"), "owner", ignored),
-        eden_user_id=linked if linked != document_id else "",
+        eden_user_id=linked if linked != own else "",
         persona=values.text(raw.get("persona"), "persona", ignored),
         user_memory_enabled=raw.get("user_memory_enabled") == 1,
     )

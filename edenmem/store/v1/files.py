@@ -1,25 +1,20 @@
-"""Find and read v1 memory in files of mongodump and mongoexport, plain or gzipped.
-
-Ambiguous input (several databases, or several files of one collection) is an error; the caller
-selects.
-"""
+"""Find and read v1 memory in files of mongodump and mongoexport, plain or gzipped."""
 
 from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from edenmem.errors import AmbiguousInput, InputError, NotFoundError, UsageError
-from edenmem.models.v1 import V1_COLLECTIONS, V1Account, V1DamageKind, V1Read
+from edenmem.errors import InputError, NotFoundError
+from edenmem.models.v1 import V1_COLLECTIONS, V1Damage, V1DamageKind
 from edenmem.settings.paths import format_path
-from edenmem.store.v1 import damage, documents, streams
-from edenmem.store.v1.documents import Canonical
-from edenmem.store.v1.source import Found, V1Source
+from edenmem.store.v1 import documents, streams
+from edenmem.store.v1.source import Found, V1Source, no_v1_memory
+from edenmem.text import many
 
 COLLECTIONS = (*V1_COLLECTIONS, *documents.OLDER_COLLECTIONS, *documents.ACCOUNTS)
 #: A file of a collection, whose name may begin with the database; the extension is the format.
@@ -30,7 +25,7 @@ _FILE = re.compile(
 _FORM = re.compile(r".+\.(bson|json|jsonl|ndjson|ejson)(?:\.gz)?", re.IGNORECASE)
 _ARCHIVE = b"\x6d\xe2\x99\x81"  # mongodump --archive
 _GZIP = b"\x1f\x8b"
-_SOURCES = "name the output of mongodump or mongoexport, or the MongoDB itself"
+_CHUNK = 1024 * 1024
 
 
 class V1File(NamedTuple):
@@ -45,12 +40,10 @@ class V1File(NamedTuple):
         """Return whether the file has BSON, not JSON."""
         return self.form.lower() == "bson"
 
-
-class Chosen(NamedTuple):
-    """The files to read, and metadata files without documents."""
-
-    files: Sequence[V1File]
-    without_data: Sequence[V1File] = ()
+    @property
+    def has_documents(self) -> bool:
+        """Return whether the file has documents, not the metadata of a collection."""
+        return self.form != "metadata.json"
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -64,14 +57,8 @@ def open_file(path: Path) -> BinaryIO:
     return opened  # type: ignore[return-value]
 
 
-def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen:
-    """Return a single named file."""
-    if database or patterns:
-        raise UsageError(
-            "--database and --file apply only to a folder",
-            hint=f"leave them out: --from names the file {format_path(path.name)}",
-        )
-    _require_readable(path)
+def _named_file(path: Path) -> V1File:
+    """Return a file that the source names."""
     form = _FORM.fullmatch(path.name)
     if form is None:
         raise InputError(
@@ -81,72 +68,38 @@ def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen
     named = _FILE.fullmatch(path.name)
     collection = named["collection"] if named else None
     if collection in documents.ACCOUNTS:
-        raise no_v1_memory(path)
-    return Chosen([V1File(path, form[1], collection)])
+        raise no_v1_memory(format_path(path))
+    return V1File(path, form[1], collection)
 
 
-def no_v1_memory(path: Path) -> InputError:
-    """Return the error for a file without any document of v1's collections."""
-    return InputError(
-        f"no v1 memory in {format_path(path)}: no document of {', '.join(V1_COLLECTIONS)}",
-        hint=_SOURCES,
-    )
-
-
-def choose_files(folder: Path, *, database: str, patterns: Sequence[str]) -> Chosen:
-    """Return the files of one database in a folder or its subfolders.
+def _files_in(folder: Path) -> Sequence[V1File]:
+    """Return the files of the only database in a folder or its subfolders, by collection.
 
     Raises:
-        AmbiguousInput: there are several databases, or several files of one collection.
-        NotFoundError: there is no such database or file.
-        InputError: there is no v1 memory.
+        InputError: there are several databases, or several files of one collection, or none.
     """
-    all_files = _choose_database(folder, _databases_in(folder), database)
-    files = [each for each in all_files if each.form != "metadata.json"]
-    for pattern in patterns:
-        if not any(_is_named(each, [pattern]) for each in files):
-            raise NotFoundError(f"no file {pattern} of v1 in {format_path(folder)}")
-    chosen = []
-    for collection in COLLECTIONS:
-        found = [each for each in files if each.collection == collection]
-        named = [each for each in found if _is_named(each, patterns)] or found
-        if len(found) > 1 and len(named) > 1:
-            raise AmbiguousInput(
-                f"{len(named)} files of the collection {collection} in {format_path(folder)}",
-                option="--file",
-                choices=[format_path(each.path.name) for each in named],
-            )
-        chosen += named
-    for file in chosen:
-        _require_readable(file.path)
-    there = {each.collection for each in chosen}
-    return Chosen(chosen, [each for each in all_files if each.collection not in there])
-
-
-def _choose_database(folder: Path, found: dict[str, list[V1File]], wanted: str) -> Sequence[V1File]:
+    found = _databases_in(folder)
     if not found:
         raise InputError(
             f"no {', '.join(V1_COLLECTIONS)} as .bson, .json or .jsonl in {format_path(folder)}",
-            hint=_SOURCES,
+            hint="name the output of mongodump or mongoexport, or the MongoDB itself",
         )
-    if wanted and wanted not in found:
-        raise NotFoundError(
-            f"no database {wanted!r} with v1 memory in {format_path(folder)}",
-            hint=f"it has {', '.join(found)}",
+    if len(found) > 1:
+        raise InputError(
+            f"{len(found)} databases with v1 memory in {format_path(folder)}: {', '.join(found)}",
+            hint="name a folder with the files of one database",
         )
-    if not wanted and len(found) > 1:
-        raise AmbiguousInput(
-            f"{len(found)} databases with v1 memory in {format_path(folder)}",
-            option="--database",
-            choices=list(found),
-        )
-    return found[wanted or next(iter(found))]
-
-
-def _is_named(file: V1File, patterns: Sequence[str]) -> bool:
-    """Return whether a pattern matches a file's name as messages display it."""
-    name = format_path(file.path.name)
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    (files,) = found.values()
+    for collection in COLLECTIONS:
+        same = [each for each in files if each.collection == collection and each.has_documents]
+        if len(same) > 1:
+            names = ", ".join(format_path(each.path.name) for each in same)
+            raise InputError(
+                f"{len(same)} files of the collection {collection} in {format_path(folder)}: "
+                f"{names}",
+                hint="leave one of them in the folder",
+            )
+    return sorted(files, key=lambda each: COLLECTIONS.index(str(each.collection)))
 
 
 def _databases_in(folder: Path) -> dict[str, list[V1File]]:
@@ -161,16 +114,14 @@ def _databases_in(folder: Path) -> dict[str, list[V1File]]:
             if match := _FILE.fullmatch(path.name):
                 file = V1File(path, match["form"], match["collection"])
                 groups.setdefault(format_path(match["database"] or ""), []).append(file)
-        own = format_path(place.resolve().name)
         if len(groups) == 2 and "" in groups:
             groups = {max(groups): [file for files in groups.values() for file in files]}
-        for name, files in groups.items():
-            name = name or (own if own not in groups else f"./{own}")
-            if name in found:
-                name = f"{format_path(place.name)}/{name}"
-            kinds = {file.collection for file in files if file.form != "metadata.json"}
-            if not kinds <= set(documents.ACCOUNTS):
-                found[name] = files
+        for database, files in groups.items():
+            if not {each.collection for each in files if each.has_documents} <= {
+                *documents.ACCOUNTS
+            }:
+                name = format_path(place.resolve().name)
+                found[f"{name}/{database}" if database else name] = files
     return found
 
 
@@ -198,98 +149,107 @@ def _require_readable(path: Path) -> None:
         )
 
 
-_CHUNK = 1024 * 1024
-
-
 class FileSource(V1Source):
     """v1 memory in a file, or in the files of a folder.
 
-    Args:
-        path: The file or folder.
-        database: Selects one of several databases in a folder.
-        patterns: Names of files, to select among several of one collection.
-
     Raises:
-        NotFoundError: there is no such file, folder or database.
-        InputError: it contains no v1 memory.
-        AmbiguousInput: the folder has several databases, or several files of one collection.
+        NotFoundError: there is no such file or folder.
+        InputError: it contains no v1 memory, several databases, or several files of one collection.
     """
 
-    def __init__(self, path: Path, *, database: str = "", patterns: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
         self.location = format_path(path)
         if not path.exists():
             raise NotFoundError(f"no such file or folder: {self.location}")
         self._path = path
-        choose = choose_files if path.is_dir() else choose_file
-        self._files, without_data = choose(path, database=database, patterns=patterns)
-        for file in without_data:
-            name, collection = self._name(file.path), str(file.collection)
-            detail = f"describes {collection}, but its documents are missing"
-            self._damage.add(V1DamageKind.NO_DATA, name, collection, detail)
+        files = _files_in(path) if path.is_dir() else [_named_file(path)]
+        self._files = [each for each in files if each.has_documents]
+        for file in self._files:
+            _require_readable(file.path)
+        there = {each.collection for each in self._files}
+        for file in files:
+            if file.collection not in there:
+                detail = f"describes {file.collection}, but its documents are missing"
+                self._note(file, V1DamageKind.NO_DATA, detail)
 
     def fingerprint(self) -> str:
         """Return a hash of the names and bytes of the files."""
         found = blake2b(digest_size=16)
         for file in self._files:
-            found.update(f"{self._name(file.path)} {file.path.stat().st_size} ".encode())
+            found.update(f"{self._name(file)} {file.path.stat().st_size} ".encode())
             with file.path.open("rb") as stream:
                 while part := stream.read(_CHUNK):
                     found.update(part)
         return found.hexdigest()
 
-    def collections(self) -> frozenset[str]:
-        """Return the collections with a file; all, if a file's name gives no collection."""
-        names = {file.collection for file in self._files}
-        if None in names:
-            return frozenset(V1_COLLECTIONS)
-        return frozenset(documents.OLDER_COLLECTIONS.get(name, name) for name in names if name)
-
-    def accounts(self) -> Iterator[V1Account]:
-        """Yield the users and agents in the files."""
+    def collections(self) -> dict[str, str]:
+        """Map the collections to their files; all to one whose name gives no collection."""
+        found: dict[str, str] = {}
         for file in self._files:
-            if file.collection in documents.ACCOUNTS:
-                for found in self._documents(file):
-                    if found.raw is not None:
-                        account = documents.read(file.collection, found.raw, found.place).document
-                        if isinstance(account, V1Account):
-                            yield account
+            own = file.collection
+            names = V1_COLLECTIONS if own is None else [documents.OLDER_COLLECTIONS.get(own, own)]
+            found |= dict.fromkeys(names, self._name(file))
+        return found
 
-    def documents(self, canonical: Canonical) -> Iterator[V1Read]:
-        """Yield all documents, file by file."""
-        for file in self._files:
-            if file.collection in documents.ACCOUNTS:
-                continue
-            name, is_v1 = self._name(file.path), file.collection is not None
-            for found in self._documents(file):
-                is_v1 = is_v1 or found.collection is not None
-                if found.collection not in documents.ACCOUNTS:
-                    yield self._read(name, found, canonical)
-            if not is_v1:
-                raise no_v1_memory(file.path)
-
-    def _name(self, path: Path) -> str:
+    def _name(self, file: V1File) -> str:
+        path = file.path
         return format_path(path.relative_to(self._path) if self._path.is_dir() else path.name)
 
+    def _note(
+        self,
+        file: V1File,
+        kind: V1DamageKind,
+        detail: str,
+        places: tuple[str, ...] = (),
+        missing: int | None = None,
+    ) -> None:
+        """Note damage of a whole file; ``detail`` follows its name."""
+        self._damage.append(
+            V1Damage(
+                kind=kind,
+                where=self._name(file),
+                collection=file.collection or "",
+                bytes=missing,
+                places=places,
+                detail=f"{self._name(file)} {detail}",
+            )
+        )
+
+    def _contents(self, *, accounts: bool) -> Iterator[tuple[str, str | None, Iterator[Found]]]:
+        for file in self._files:
+            if (file.collection in documents.ACCOUNTS) is accounts:
+                yield self._name(file), file.collection, self._documents(file)
+
     def _documents(self, file: V1File) -> Iterator[Found]:
-        """Yield the documents of a file, and record its damage."""
-        name, collection, count = self._name(file.path), file.collection or "", 0
+        """Yield the documents of a file, and note its damage."""
+        count = 0
         with open_file(file.path) as stream:
             try:
-                for found in (_read_bson if file.is_bson else _read_json)(file, stream):
-                    if isinstance(found, streams.Damage):
-                        kind, detail = damage.describe_end(found, count)
-                        places, lost = (found.place,), found.missing or None
-                        self._damage.add(kind, name, collection, detail, places, bytes=lost)
-                        return
+                for found in _read_bson(stream) if file.is_bson else _read_json(stream):
                     count += 1
                     yield found
+            except streams.Damaged as damage:
+                kind = V1DamageKind.ENDS_EARLY if damage.is_cut else V1DamageKind.UNREADABLE
+                detail = _describe_end(damage, count)
+                self._note(file, kind, detail, (damage.place,), damage.missing or None)
+                return
             except InputError as error:
-                error.name_file(name)
+                error.name_file(self._name(file))
                 raise
         if not count and _is_empty(file):
             detail = "is empty; an unknown number of documents is missing"
-            self._damage.add(V1DamageKind.EMPTY, name, collection, detail)
+            self._note(file, V1DamageKind.EMPTY, detail)
+
+
+def _describe_end(damage: streams.Damaged, documents: int) -> str:
+    """Describe the damage of a file at which reading ended, after some documents."""
+    how = damage.problem
+    if damage.missing:
+        how = f"{damage.missing:,} bytes of the last document are missing"
+    verb = "ends early" if damage.is_cut else "is damaged"
+    read = f"{many(documents, 'document')} {'was' if documents == 1 else 'were'} read"
+    return f"{verb} at {damage.place}: {how}; {read} before it, and nothing after it"
 
 
 def _is_empty(file: V1File) -> bool:
@@ -298,40 +258,21 @@ def _is_empty(file: V1File) -> bool:
     return not beginning or not (file.is_bson or beginning.strip())
 
 
-def _read_bson(file: V1File, stream: Any) -> Iterator[Found | streams.Damage]:
-    for offset, raw, damaged in streams.frames(stream):
-        if damaged is not None:
-            yield damaged
-            return
-        yield decode(file.collection, f"@{offset}", raw)
+def _read_bson(stream: BinaryIO) -> Iterator[Found]:
+    for offset, raw in streams.frames(stream):
+        yield decode(f"@{offset}", raw)
 
 
-def decode(collection: str | None, place: str, raw: bytes) -> Found:
-    """Decode a document of a collection, whose name may be a former one."""
+def decode(place: str, raw: bytes) -> Found:
+    """Decode a BSON document."""
     try:
-        document, lenient = streams.decode(raw)
+        document, invalid_utf8 = streams.decode(raw)
     except ValueError as error:
-        current = documents.OLDER_COLLECTIONS.get(collection or "", collection)
-        own, size = streams.id_in(raw), len(raw)
-        return Found(current, place, problem=str(error), known_id=own, size=size)
-    return _by_collection(collection, place, document, lenient)
+        return Found(streams.id_in(raw) or place, problem=f"{place}: {error}")
+    return Found(place, document, invalid_utf8)
 
 
-def _read_json(file: V1File, stream: Any) -> Iterator[Found | streams.Damage]:
-    for value in streams.documents(stream):
-        place = f"@line {value.line}"
-        if value.damage is not None:
-            yield value.damage
-        elif value.document is None:
-            current = documents.OLDER_COLLECTIONS.get(file.collection or "", file.collection)
-            yield Found(current, place, problem=value.problem)
-        else:
-            yield _by_collection(file.collection, place, value.document, False)
-
-
-def _by_collection(
-    name: str | None, place: str, raw: Mapping[str, Any], invalid_utf8: bool
-) -> Found:
-    collection = documents.current_collection(name, raw)
-    problem = "" if collection is not None else "its fields match no v1 collection"
-    return Found(collection, place, raw, invalid_utf8, problem)
+def _read_json(stream: BinaryIO) -> Iterator[Found]:
+    for line, value in streams.documents(stream):
+        place = f"@line {line}"
+        yield Found(place, problem=value) if isinstance(value, str) else Found(place, value)

@@ -11,14 +11,13 @@ from pymongo import MongoClient
 from pymongo import errors as driver
 
 from edenmem.errors import InputError
-from edenmem.models.v1 import V1_COLLECTIONS, V1Account, V1Read
+from edenmem.models.v1 import V1_COLLECTIONS
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core.collection import bad_uri, location_of, translate_errors
 from edenmem.store.mongo.core.connection import DEFAULT_DATABASE
 from edenmem.store.v1 import documents, streams
-from edenmem.store.v1.documents import Canonical
 from edenmem.store.v1.files import decode
-from edenmem.store.v1.source import V1Source
+from edenmem.store.v1.source import Found, V1Source
 
 #: Maximum number of documents in one batch of the server, which has at most 16 MB.
 _BATCH = 1000
@@ -86,7 +85,7 @@ class LiveSource(V1Source):
             raise InputError(
                 f"no v1 memory in database {self._database.name!r} of {self.location}: "
                 f"none of {', '.join(V1_COLLECTIONS)}",
-                hint="name the database: --database NAME, or mongodb://host/NAME",
+                hint="name the database: --from mongodb://host/NAME",
             )
 
     def fingerprint(self) -> str:
@@ -101,35 +100,28 @@ class LiveSource(V1Source):
                 found.update(batch)
         return found.hexdigest()
 
-    def collections(self) -> frozenset[str]:
-        """Return the database's relevant collections."""
-        return frozenset(documents.OLDER_COLLECTIONS.get(each, each) for each in self._present)
+    def collections(self) -> dict[str, str]:
+        """Map the database's relevant collections to their own names."""
+        return {documents.OLDER_COLLECTIONS.get(each, each): each for each in self._present}
 
     def size(self) -> int:
         """Estimate the number of documents from the server's metadata."""
         with translate_errors(self.location):
             return sum(self._database[name].estimated_document_count() for name in self._present)
 
-    def accounts(self) -> Iterator[V1Account]:
-        """Yield the host's users and agents."""
-        for frame in self._frames(self._accounts, _ACCOUNT_FIELDS) if self._has_accounts else ():
-            found = decode(documents.ACCOUNTS[0], "no id", frame.raw)
-            if found.raw is None:
-                found = found._replace(collection=self._accounts)
-            account = self._read(self._accounts, found, str).document
-            if isinstance(account, V1Account):
-                yield account
+    def _contents(self, *, accounts: bool) -> Iterator[tuple[str, str | None, Iterator[Found]]]:
+        if not accounts:
+            yield from ((name, name, self._documents(name)) for name in self._present)
+        elif self._has_accounts:
+            found = self._documents(self._accounts, _ACCOUNT_FIELDS)
+            yield self._accounts, documents.ACCOUNTS[0], found
 
-    def documents(self, canonical: Canonical) -> Iterator[V1Read]:
-        """Yield all documents, collection by collection."""
-        for name in self._present:
-            for place, frame in enumerate(self._frames(name), start=1):
-                found = decode(name, f"@{place}", frame.raw)
-                yield self._read(name, found._replace(size=0, problem=""), canonical)
-
-    def _frames(self, name: str, fields: Sequence[str] | None = None) -> Iterator[streams.Frame]:
+    def _documents(self, name: str, fields: Sequence[str] | None = None) -> Iterator[Found]:
+        place = 0
         for batch in self._batches(name, fields):
-            yield from streams.frames(BytesIO(batch))
+            for _, raw in streams.frames(BytesIO(batch)):
+                place += 1
+                yield decode(f"@{place}", raw)
 
     def _batches(self, name: str, fields: Sequence[str] | None) -> Iterator[bytes]:
         projection = None if fields is None else dict.fromkeys(fields, 1)

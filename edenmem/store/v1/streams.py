@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from gzip import BadGzipFile
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import bson
 from bson import json_util
@@ -42,24 +42,18 @@ _LENIENT = _STRICT.with_options(unicode_decode_error_handler="replace")
 UNREADABLE = (EOFError, OSError, zlib.error)
 
 
-class Damage(NamedTuple):
+class Damaged(Exception):
     """The damage at which reading ends: where, why, and how many bytes are missing.
 
     ``is_cut``: the stream ends inside a document. ``missing`` is 0 if unknown.
     """
 
-    place: str
-    problem: str
-    is_cut: bool = False
-    missing: int = 0
-
-
-class Frame(NamedTuple):
-    """The bytes of a document; without any, the damage at which reading ends."""
-
-    offset: int
-    raw: bytes = b""
-    damage: Damage | None = None
+    def __init__(self, place: str, problem: str, *, is_cut: bool = False, missing: int = 0) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
+        self.problem = problem
+        self.is_cut = is_cut
+        self.missing = missing
 
 
 def read_some(stream: BinaryIO) -> bytes:
@@ -104,8 +98,12 @@ def id_in(raw: bytes) -> str:
     return found if is_id(found) else ""
 
 
-def frames(stream: BinaryIO) -> Iterator[Frame]:
-    """Yield all documents of a stream, up to its end or its damage."""
+def frames(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset and bytes of all documents of a stream.
+
+    Raises:
+        Damaged: the stream is damaged, or ends inside a document.
+    """
     data, at, before = b"", 0, 0
     failure: Exception | None = None
     ended = False
@@ -113,14 +111,13 @@ def frames(stream: BinaryIO) -> Iterator[Frame]:
         here = len(data) - at
         length = _LENGTH(data, at)[0] if here >= 4 else 0
         if here >= 4 and not _MIN_BYTES <= length <= _MAX_FRAME:
-            yield _end(before + at, f"not BSON: a length of {length:,} bytes")
-            return
+            raise Damaged(f"byte {before + at:,}", f"not BSON: a length of {length:,} bytes")
         if here >= length > 0:
             end = at + length
             if data[end - 1]:
-                yield _end(before + at, f"not BSON: {length:,} bytes without an end")
-                return
-            yield Frame(before + at, data[at:end])
+                problem = f"not BSON: {length:,} bytes without an end"
+                raise Damaged(f"byte {before + at:,}", problem)
+            yield before + at, data[at:end]
             at = end
             continue
         if ended:
@@ -134,16 +131,13 @@ def frames(stream: BinaryIO) -> Iterator[Frame]:
             failure = error
         before, at, data = before + at, 0, b"".join(parts)
         ended = wanted > 0
+    place = f"byte {before + at:,}"
     if failure is not None:
         why = describe_failure(failure)
-        yield _end(before + at, why, is_cut=isinstance(failure, EOFError))
-    elif here:
+        raise Damaged(place, why, is_cut=isinstance(failure, EOFError))
+    if here:
         why = f"truncated: {here:,} of {length:,} bytes" if length else "truncated in its length"
-        yield _end(before + at, why, is_cut=True, missing=max(length - here, 0))
-
-
-def _end(offset: int, problem: str, *, is_cut: bool = False, missing: int = 0) -> Frame:
-    return Frame(offset, damage=Damage(f"byte {offset:,}", problem, is_cut, missing))
+        raise Damaged(place, why, is_cut=True, missing=max(length - here, 0))
 
 
 #: Maximum length of a document; longer text without an end is damaged.
@@ -156,22 +150,13 @@ _SHELL = re.compile(r"\b(ObjectId|ISODate|Number(?:Long|Int|Decimal)|BinData|UUI
 _OPTIONS = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
-class Value(NamedTuple):
-    """A document with its first line (from 1); without one, damage at which reading ends.
+def documents(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Yield the first line (from 1) of each document with it, or with why it is not a document.
 
-    ``problem``: the value is not a document, but reading continues.
-    """
-
-    line: int
-    document: dict[str, Any] | None
-    problem: str = ""
-    damage: Damage | None = None
-
-
-def documents(stream: BinaryIO) -> Iterator[Value]:
-    """Yield all documents of a stream; bytes that are not UTF-8 become lone surrogates.
+    Bytes that are not UTF-8 become lone surrogates.
 
     Raises:
+        Damaged: the stream is damaged, or ends inside a document.
         InputError: it is not Extended JSON, but something similar.
     """
     return _Reading(stream).run()
@@ -195,9 +180,9 @@ class _Reading:
         self._bytes = 0  # before the text
         self._open = 0  # brackets of arrays around the documents
         self._ended = False
-        self._failure: Damage | None = None
+        self._failure: Damaged | None = None
 
-    def run(self) -> Iterator[Value]:
+    def run(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
         while self._find():
             line, start = self._line, self._at
             try:
@@ -207,20 +192,18 @@ class _Reading:
                     continue
                 if not isinstance(error, json.JSONDecodeError):
                     self._skip()
-                    yield Value(line, None, self._why(error))
+                    yield line, self._why(error)
                     continue
-                yield Value(line, None, damage=self._failure or self._describe(line, error))
-                return
+                raise self._failure or self._describe(line, error) from None
             self._move(end)
             if isinstance(found, dict):
-                yield Value(line, found)
+                yield line, found
             elif end > start:
-                yield Value(line, None, "a single value, not a document")
+                yield line, "a single value, not a document"
         if self._failure is not None:
-            yield Value(self._line, None, damage=self._failure)
-        elif self._open > 0:
-            damage = Damage(self._place(self._line), "the array is not closed", is_cut=True)
-            yield Value(self._line, None, damage=damage)
+            raise self._failure
+        if self._open > 0:
+            raise Damaged(self._place(self._line), "the array is not closed", is_cut=True)
 
     def _place(self, line: int) -> str:
         before = len(self._text[: self._at].encode("utf-8", "surrogateescape"))
@@ -266,7 +249,7 @@ class _Reading:
         except UNREADABLE as error:
             is_cut = isinstance(error, EOFError)
             why = describe_failure(error)
-            self._failure = Damage(self._place(self._line), why, is_cut)
+            self._failure = Damaged(self._place(self._line), why, is_cut=is_cut)
         self._ended = not raw
         return self._characters.decode(raw, final=self._ended)
 
@@ -290,7 +273,7 @@ class _Reading:
         too_deep = isinstance(error, RecursionError)
         return "nested too deeply" if too_deep else f"not Extended JSON: {error}"
 
-    def _describe(self, line: int, error: Exception) -> Damage:
+    def _describe(self, line: int, error: Exception) -> Damaged:
         """Return the damage of an error.
 
         Raises:
@@ -302,4 +285,4 @@ class _Reading:
                 hint="export with mongoexport, or print EJSON.stringify(document) in mongosh",
             )
         is_cut = self._ended and self._text[self._at] == "{" and self._may_go_on(error)
-        return Damage(self._place(line), self._why(error), is_cut)
+        return Damaged(self._place(line), self._why(error), is_cut=is_cut)

@@ -31,6 +31,8 @@ _WORD_COUNT = re.compile(
     r"(?:\n|\Z)",
     re.IGNORECASE | re.MULTILINE,
 )
+#: The types of the entries of a valid list.
+_IDS = {ObjectId}
 #: Maximum number of notes per document; limits the cost of a list of a million wrong entries.
 _MAX_NOTES = 100
 _SURROGATES = re.compile("[\ud800-\udfff]+")
@@ -107,8 +109,8 @@ def identifiers(value: Any, field: str, notes: Notes, *, other: str = "") -> tup
     if value is None:
         return ()
     if isinstance(value, list):
-        if all(type(item) is ObjectId for item in value):
-            return tuple(map(str, value))
+        if not value or set(map(type, value)) == _IDS:
+            return tuple([item.binary.hex() for item in value])
         items = value
     elif isinstance(value, Mapping) and "$oid" not in value:
         notes.add(Kind.WRONG_SHAPE, f"{field} is a dict, not a list")

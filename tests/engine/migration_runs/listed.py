@@ -84,7 +84,7 @@ def reflection(scope: Scope, content: str, *, place: int = 0, **fields: Any) -> 
         absorbed=fields.pop("absorbed", False),
     )
     key = f"{scope.key}/{place:04}"
-    return item("reflection", key, reflection=made, word_limit=300, **fields)
+    return item("reflection", key, reflection=made, **fields)
 
 
 def policy(scope: Scope, **fields: Any) -> V1Item:

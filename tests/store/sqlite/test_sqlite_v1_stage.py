@@ -84,7 +84,7 @@ def test_what_is_missing_is_counted_and_the_first_are_named(stage: SqliteV1Stage
     )
     stage.add([*twice, V1Read(collection="memory_user", id=text.id, document=text)])
     stage.settle(merge=True)
-    repeated, missing = stage.damage(["memory_user", "memory_agent"])
+    repeated, missing = stage.damage({each: each for each in ("memory_user", "memory_agent")})
     assert (repeated.kind, repeated.documents, len(repeated.places)) == ("duplicate_id", 15, 10)
     assert (missing.kind, missing.where, missing.documents) == (
         "no_collection",

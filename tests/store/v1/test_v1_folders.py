@@ -1,14 +1,13 @@
-"""The files read from a folder: ambiguous input needs a choice."""
+"""The files read from a folder: of ambiguous input none is chosen in silence."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from edenmem.errors import AmbiguousInput, InputError, NotFoundError, UsageError
+from edenmem.errors import InputError, NotFoundError
 from edenmem.settings.paths import format_path, parse_path
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.v1.files import FileSource
@@ -26,9 +25,8 @@ def _of(name: str) -> Database:
     }
 
 
-def _contents(path: Path, **choice: Any) -> set[str]:
-    source = FileSource(path, **choice)
-    return {read.document.content for read in source.documents(str)}  # type: ignore[union-attr]
+def _contents(path: Path) -> set[str]:
+    return {read.document.content for read in FileSource(path).documents(str)}  # type: ignore[union-attr]
 
 
 def _all_of(name: str) -> set[str]:
@@ -42,92 +40,49 @@ def _export(folder: Path, database: str, *, ending: str = "json", prefix: str = 
         path.rename(folder / f"{prefix}{path.stem}.{ending}")
 
 
-def _refused(path: Path, option: str, **choice: Any) -> tuple[str, ...]:
-    with pytest.raises(AmbiguousInput) as caught:
-        FileSource(path, **choice)
-    assert caught.value.option == option
-    assert option in (caught.value.hint or "")
-    return caught.value.choices
+def _refused(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        FileSource(path)
+    return caught.value.message
 
 
 class TestDatabases:
     def test_in_folders_of_their_own(self, tmp_path: Path) -> None:
         for name in ("eden", "staging"):
             write_dump(tmp_path, _of(name), name=name)
-        assert _refused(tmp_path, "--database") == ("eden", "staging")
-        assert _contents(tmp_path, database="staging") == _all_of("staging")
+        assert _refused(tmp_path).endswith(": eden, staging")
         assert _contents(tmp_path / "eden") == _all_of("eden")
 
     def test_in_a_folder_and_inside_of_it(self, tmp_path: Path) -> None:
         write_dump(tmp_path, _of("eden"), name="eden")
         write_dump(tmp_path / "eden", _of("older"), name="older")
-        assert _refused(tmp_path / "eden", "--database") == ("eden", "older")
-        assert _contents(tmp_path / "eden", database="eden") == _all_of("eden")
+        assert _refused(tmp_path / "eden").endswith(": eden, older")
 
     def test_told_by_the_names_of_the_files(self, tmp_path: Path) -> None:
-        for name in ("eden", "staging"):
-            _export(tmp_path, name, prefix=f"{name}.")
-        assert _refused(tmp_path, "--database") == ("eden", "staging")
-        assert _contents(tmp_path, database="eden") == _all_of("eden")
-
-    def test_each_with_another_collection(self, tmp_path: Path) -> None:
-        """Nothing is there twice, yet there are two databases."""
+        """Also if nothing is there twice: there are two databases."""
         _export(tmp_path, "eden", prefix="eden.")
+        assert _contents(tmp_path) == _all_of("eden")
         (tmp_path / f"eden.{TEXTS}.json").rename(tmp_path / f"staging.{TEXTS}.json")
-        assert _refused(tmp_path, "--database") == ("eden", "staging")
+        place = tmp_path.name
+        assert _refused(tmp_path).endswith(f": {place}/eden, {place}/staging")
 
     def test_one_is_read_without_a_question(self, tmp_path: Path) -> None:
         write_dump(tmp_path, _of("eden"), name="eden")
         write_dump(tmp_path, {"system.users": []}, name="admin")
-        assert _contents(tmp_path) == _contents(tmp_path, database="eden") == _all_of("eden")
-
-    def test_one_that_is_not_there(self, tmp_path: Path) -> None:
-        write_dump(tmp_path, _of("eden"), name="eden")
-        with pytest.raises(NotFoundError, match="no database 'prod'"):
-            FileSource(tmp_path, database="prod")
+        assert _contents(tmp_path) == _all_of("eden")
 
 
-class TestFilesOfOneCollection:
-    @pytest.mark.parametrize(
-        ("others", "pattern"),
-        [
-            ("memory_{}.json", "*.bson"),
-            ("memory_{}.bson.gz", "*.bson"),
-            ("copy.memory_{}.bson", ""),
-        ],
-    )
-    def test_two(self, tmp_path: Path, others: str, pattern: str) -> None:
-        dump = write_dump(tmp_path, _of("one"), name="eden") / "eden"
-        two = write_dump(tmp_path / "other", _of("two"), name="two") / "two"
-        if others.endswith("json"):
-            two = write_ejson(tmp_path / "other" / "json", _of("two"))
-        for collection in ("sessions", "user"):
-            (path,) = two.glob(f"memory_{collection}.[bj]son")
-            path.rename(dump / others.format(collection))
-        assert set(_refused(dump, "--file")) == {"memory_user.bson", others.format("user")}
-        if pattern:
-            assert _contents(dump, patterns=[pattern]) == _all_of("one")
-        named = [others.format(collection) for collection in ("sessions", "user")]
-        assert _contents(dump, patterns=named) == _all_of("two")
-
-    def test_a_choice_of_one_leaves_the_others_open(self, tmp_path: Path) -> None:
-        dump = write_dump(tmp_path, _of("one"), name="eden") / "eden"
-        write_ejson(dump, _of("two"))
-        assert set(_refused(dump, "--file", patterns=["memory_user.bson"])) == {
-            "memory_sessions.bson",
-            "memory_sessions.json",
-        }
-
-    def test_a_pattern_that_fits_nothing(self, tmp_path: Path) -> None:
-        write_dump(tmp_path, _of("one"))
-        with pytest.raises(NotFoundError, match=r"no file \*\.jsonl"):
-            FileSource(tmp_path, patterns=["*.jsonl"])
-
-    def test_one_file_leaves_nothing_to_choose(self, tmp_path: Path) -> None:
-        path = write_dump(tmp_path, _of("one")) / "eden" / "memory_user.bson"
-        for choice in ({"database": "eden"}, {"patterns": ["*.bson"]}):
-            with pytest.raises(UsageError, match="--database and --file"):
-                FileSource(path, **choice)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "other", ["memory_user.json", "memory_user.bson.gz", "copy.memory_user.bson"]
+)
+def test_two_files_of_one_collection(tmp_path: Path, other: str) -> None:
+    dump = write_dump(tmp_path, _of("one"), name="eden") / "eden"
+    (dump / other).write_text("[]")
+    assert "2 files of the collection memory_user" in _refused(dump)
+    for name in ("memory_user.bson", other):
+        assert name in _refused(dump)
+    (dump / other).unlink()
+    assert _contents(dump) == _all_of("one")
 
 
 class TestNamesThatAreNoUtf8:
@@ -145,10 +100,8 @@ class TestNamesThatAreNoUtf8:
         assert sum(1 for _ in again.documents(str)) == 2
 
     def test_files_and_their_damage(self, folder: Path) -> None:
-        for name in (b"\xe9den", b"\xe8den"):
-            _export(folder, "eden", prefix=f"{os.fsdecode(name)}.")
-        assert _refused(folder, "--database") == ("\\xe8den", "\\xe9den")
-        source = FileSource(folder, database="\\xe9den")
+        _export(folder, "eden", prefix=os.fsdecode(b"\xe9den."))
+        source = FileSource(folder)
         path = folder / os.fsdecode(b"\xe9den.memory_user.json")
         path.write_bytes(path.read_bytes()[:-9])
         reads = list(source.documents(str))
@@ -157,13 +110,6 @@ class TestNamesThatAreNoUtf8:
         assert damage.where == "\\xe9den.memory_user.json"
         for read in reads:
             str(read.notes).encode()
-
-    def test_files_are_chosen_by_the_names_that_are_shown(self, folder: Path) -> None:
-        dump = write_dump(folder, _of("one"), name="eden") / "eden"
-        copy = dump / os.fsdecode(b"\xe9.memory_user.bson")
-        copy.write_bytes((dump / "memory_user.bson").read_bytes())
-        (named,) = [each for each in _refused(dump, "--file") if "\\xe9" in each]
-        assert _contents(dump, patterns=[named]) == _all_of("one")
 
     def test_errors_can_be_printed(self, folder: Path) -> None:
         with pytest.raises(NotFoundError) as missing:

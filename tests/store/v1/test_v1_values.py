@@ -13,7 +13,7 @@ import pytest
 from bson import DBRef, Decimal128, Int64, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
 
-from edenmem.models.v1 import V1Account, V1DamageKind, V1Memory, V1Shard, V1UserText
+from edenmem.models.v1 import V1DamageKind, V1Memory, V1Shard, V1UserText
 from edenmem.models.v1 import V1ProblemKind as Kind
 from edenmem.store.v1 import documents, streams, values
 
@@ -126,9 +126,9 @@ def test_extended_json_reads_like_bson(canonical: bool) -> None:
     }
     options = json_util.CANONICAL_JSON_OPTIONS if canonical else json_util.RELAXED_JSON_OPTIONS
     text = json_util.dumps(whole, json_options=options)
-    (value,) = streams.documents(BytesIO(text.encode()))
-    assert value.document is not None
-    read = documents.read("memory_user", value.document, "@line 1")
+    ((_, document),) = streams.documents(BytesIO(text.encode()))
+    assert isinstance(document, dict)
+    read = documents.read("memory_user", document, "@line 1")
     assert read == documents.read("memory_user", bson.decode(bson.encode(whole)), "@1")
 
 
@@ -251,22 +251,14 @@ def test_lines_of_word_counts_are_dropped(line: str) -> None:
 
 
 def test_accounts() -> None:
-    read = documents.read(
-        "users3",
-        {
-            "_id": AGENT,
-            "type": "agent",
-            "username": "mira",
-            "persona": "Calm.",
-            "user_memory_enabled": False,
-        },
-        "",
-    )
-    assert isinstance(read.document, V1Account)
-    assert (read.document.persona, read.document.user_memory_enabled) == ("Calm.", False)
-    linked = documents.read("users3", {"_id": OTHER, "type": "user", "eden_user_id": USER}, "")
-    assert isinstance(linked.document, V1Account)
-    assert linked.document.memory_id == str(USER)
+    fields = {"persona": "Calm.", "user_memory_enabled": False}
+    agent = documents.read_account("users3", {"_id": AGENT, "type": "agent", **fields})
+    assert agent is not None
+    assert (agent.is_agent, agent.persona, agent.user_memory_enabled) == (True, "Calm.", False)
+    raw = {"_id": OTHER, "type": "user", "eden_user_id": USER}
+    linked = documents.read_account("users3", raw)
+    assert linked is not None
+    assert linked.memory_id == str(USER)
 
 
 # -- damage --------------------------------------------------------------------------------------

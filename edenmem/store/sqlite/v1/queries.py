@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -17,16 +17,16 @@ from edenmem.models.v1 import (
     MEMORIES,
     SHARDS,
     USER_TEXTS,
-    V1_COLLECTIONS,
     Note,
     V1Account,
     V1Damage,
+    V1DamageKind,
     V1Document,
     V1Item,
     V1Ref,
     V1StagedDocument,
 )
-from edenmem.store.v1.damage import no_collection, repeated_ids
+from edenmem.text import many
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -37,6 +37,15 @@ _ACCOUNT = msgspec.msgpack.Decoder(V1Account)
 _PEOPLE = """json_each('["' || replace(trim(d.users, ','), ',', '","') || '"]') AS person"""
 
 
+#: Number of damaged documents to name; all are counted.
+_NAMED = 10
+#: Kind of damage → what the documents have.
+_DAMAGED = {
+    V1DamageKind.UNREADABLE: "that cannot be read",
+    V1DamageKind.INVALID_UTF8: "with bytes that are not UTF-8, replaced by U+FFFD",
+    V1DamageKind.WRONG_TYPE: "with an owner, text or kind of the wrong type",
+    V1DamageKind.DUPLICATE_ID: "with the _id of another",
+}
 #: Collection → description of references to it, and the number of referenced documents.
 _REFERENCES = {
     MEMORIES: (
@@ -64,7 +73,6 @@ class TargetRow(NamedTuple):
 
     item: V1Item
     agent_id: str
-    shard: str | None
     kind: str
     outcome: str
     reason: str
@@ -110,7 +118,7 @@ class Written(NamedTuple):
 #: ``item``. ``origins`` has the documents of texts and policies.
 TARGETS = """
 CREATE TABLE targets (
-    no INTEGER PRIMARY KEY, agent TEXT NOT NULL, shard TEXT, kind TEXT NOT NULL,
+    no INTEGER PRIMARY KEY, agent TEXT NOT NULL, kind TEXT NOT NULL,
     outcome TEXT NOT NULL, reason TEXT NOT NULL, type TEXT, key TEXT, scope TEXT, digest INTEGER,
     origin TEXT, waits INTEGER, document INTEGER, item BLOB
 ) STRICT;
@@ -213,6 +221,9 @@ _DOCUMENTS = {
     # What lists add to a scope.
     "used": "JOIN uses u ON u.memory = d.number"
     " WHERE u.agent = ? AND u.role IN ('fact', 'pending') AND u.scope = ?",
+    # What lists add to a scope's buffer, in order.
+    "pending": "JOIN uses u ON u.memory = d.number"
+    " WHERE u.agent = ? AND u.role = 'pending' AND u.scope = ? ORDER BY u.lister, u.place",
     # What the text of a scope has absorbed.
     "absorbed": "JOIN leftovers l ON l.number = d.number WHERE l.agent = ?"
     " AND l.cause = 'absorbed' AND l.scope = ? ORDER BY l.id, d.number",
@@ -257,24 +268,47 @@ class V1Queries:
         query = f"SELECT account FROM accounts WHERE {_ACCOUNTS[which]}"
         return [_ACCOUNT.decode(row[0]) for row in self._db.execute(query, values)]
 
-    def damage(self, collections: Collection[str]) -> list[V1Damage]:
-        """Return repeated IDs, and missing collections."""
+    def damage(self, collections: Mapping[str, str]) -> list[V1Damage]:
+        """Return damaged documents, repeated IDs, and missing collections.
+
+        ``collections`` maps those of the source to their files, or own names.
+        """
         found = []
-        for collection in V1_COLLECTIONS:
-            where = "WHERE collection = ? AND bad = 2"
-            (count,) = self._db.execute(f"SELECT count(*) FROM documents {where}", (collection,))
-            if not count[0]:
-                continue
-            ids = self._db.execute(
-                f"SELECT id FROM documents {where} ORDER BY id LIMIT 10", (collection,)
-            ).fetchall()
-            found.append(repeated_ids(collection, count[0], [row[0] for row in ids]))
+        damaged = "FROM documents WHERE damage IS NOT NULL"
+        for collection, kind, count in self._db.execute(
+            f"SELECT collection, damage, count(*) {damaged} GROUP BY 1, 2 ORDER BY 1, 2"
+        ).fetchall():
+            rows = self._db.execute(
+                f"SELECT id {damaged} AND collection = ? AND damage = ? ORDER BY number LIMIT ?",
+                (collection, kind, _NAMED),
+            )
+            ids = tuple(row[0] for row in rows)
+            more = f" and {count - len(ids):,} more" if count > len(ids) else ""
+            where = collections.get(collection, collection)
+            what = f"{many(count, 'document')} {_DAMAGED[kind]}"
+            found.append(
+                V1Damage(
+                    kind=V1DamageKind(kind),
+                    where=where,
+                    collection=collection,
+                    documents=count,
+                    places=ids,
+                    detail=f"{where}: {what}: {', '.join(ids)}{more}",
+                )
+            )
         for missing, (referrers, query) in _REFERENCES.items():
-            if missing in collections:
-                continue
-            (count,) = self._db.execute(query)
-            if count[0]:
-                found.append(no_collection(missing, count[0], referrers))
+            (count,) = self._db.execute(query).fetchone() if missing not in collections else (0,)
+            if count:
+                detail = f"{referrers} refer to {many(count, 'document')} of it"
+                found.append(
+                    V1Damage(
+                        kind=V1DamageKind.NO_COLLECTION,
+                        where=missing,
+                        collection=missing,
+                        documents=count,
+                        detail=f"the collection {missing} is missing; {detail}",
+                    )
+                )
         return found
 
     def unknown_fields(self) -> dict[str, int]:
@@ -306,25 +340,14 @@ class V1Queries:
         ):
             yield row[0]
 
-    def facts(self, agent_id: str) -> Iterator[tuple[tuple[str, str, int], V1StagedDocument]]:
-        """Yield facts in use by scope and hash, oldest first: scope, hash, times listed; memory."""
+    def facts(self, agent_id: str) -> Iterator[tuple[tuple[str, str], V1StagedDocument]]:
+        """Yield facts in use by scope and hash, oldest first: scope and hash; memory."""
         return self._rows(
-            "u.scope, u.text, u.times",
+            "u.scope, u.text",
             "JOIN uses u ON u.memory = d.number WHERE u.agent = ? AND u.role = 'fact'"
             " ORDER BY u.scope, u.text, u.at, u.id",
             agent_id,
         )
-
-    def pending(self, agent_id: str, scope: str) -> Iterator[tuple[int, V1StagedDocument]]:
-        """Yield what lists add to a scope's buffer, in order: number of times listed, memory."""
-        for (times,), staged in self._rows(
-            "u.times",
-            "JOIN uses u ON u.memory = d.number"
-            " WHERE u.agent = ? AND u.role = 'pending' AND u.scope = ? ORDER BY u.lister, u.place",
-            agent_id,
-            scope,
-        ):
-            yield times, staged
 
     def find_unlisted(self, agent_id: str, scope: str, memory_ids: Sequence[str]) -> set[str]:
         """Return the memories in no buffer of a scope."""
@@ -405,7 +428,7 @@ class V1Queries:
                 if item.text or item.policy:
                     self._db.executemany(
                         "INSERT INTO origins VALUES (?, ?, ?)",
-                        [(columns[5], each.collection, each.id) for each in item.sources],
+                        [(columns[4], each.collection, each.id) for each in item.sources],
                     )
                 reflection = item.reflection if item.kind == "reflection" else None
                 waits = reflection is not None and not reflection.absorbed
@@ -413,8 +436,8 @@ class V1Queries:
 
         self._db.execute("BEGIN")
         self._db.executemany(
-            "INSERT INTO targets (agent, shard, kind, outcome, reason, type, key, scope, digest,"
-            " origin, waits, item) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO targets (agent, kind, outcome, reason, type, key, scope, digest,"
+            " origin, waits, item) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             encoded(),
         )
         self._db.execute("COMMIT")
@@ -573,12 +596,12 @@ class V1Queries:
         """Set the outcomes of targets."""
         self._db.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", outcomes)
 
-    def count_outcomes(self) -> list[tuple[str, str | None, str, str, str, int]]:
-        """Count items by agent, shard, kind, outcome and reason."""
+    def count_outcomes(self) -> list[tuple[str, str, str, str, int]]:
+        """Count items by agent, kind, outcome and reason."""
         return self._db.execute(
-            "SELECT t.agent, t.shard, t.kind, coalesce(o.outcome, t.outcome), t.reason, count(*)"
+            "SELECT t.agent, t.kind, coalesce(o.outcome, t.outcome), t.reason, count(*)"
             " FROM targets t LEFT JOIN outcomes o USING (no)"
-            " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2 IS NOT NULL, 2"
+            " GROUP BY 1, 2, 3, 4 ORDER BY 1"
         ).fetchall()
 
     def outcomes(self) -> Counter[str]:
@@ -598,15 +621,15 @@ class V1Queries:
         ).fetchone()
         return int(place)
 
-    def surplus(self, type: str) -> Iterator[list[str]]:
-        """Return pages of IDs of stored documents of a type that have no target."""
+    def surplus(self, type: str) -> Iterator[list[tuple[str, str]]]:
+        """Return pages of (ID, scope) of stored documents of a type that have no target."""
         query = (
-            "SELECT f.id FROM found f WHERE f.type = ?"
+            "SELECT f.id, f.scope FROM found f WHERE f.type = ?"
             f" AND NOT EXISTS ({_NO_TARGET}) ORDER BY f.rowid"
         )
         cursor = self._db.execute(query, (type,))
         while rows := cursor.fetchmany(_PAGE):
-            yield [row[0] for row in rows]
+            yield rows
 
     def wrong_buffers(self) -> list[tuple[str, str]]:
         """Return the scopes whose buffers differ, and the IDs that wait in v1, in order."""

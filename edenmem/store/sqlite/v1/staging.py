@@ -43,7 +43,8 @@ _TABLES = """
 CREATE TABLE documents (
     number INTEGER PRIMARY KEY, collection TEXT NOT NULL, id TEXT NOT NULL, agent TEXT NOT NULL,
     kind TEXT NOT NULL, owner TEXT NOT NULL, users TEXT NOT NULL, sole TEXT NOT NULL,
-    at INTEGER NOT NULL, text TEXT NOT NULL, bad INTEGER NOT NULL, scope TEXT NOT NULL DEFAULT ''
+    at INTEGER NOT NULL, text TEXT NOT NULL, bad INTEGER NOT NULL, damage TEXT,
+    scope TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB, notes BLOB) STRICT;
 CREATE TABLE listed (
@@ -71,7 +72,7 @@ CREATE TEMP TABLE same AS
     ) AS nth FROM documents d JOIN (
         SELECT collection, id FROM documents GROUP BY collection, id HAVING count(*) > 1
     ) USING (collection, id);
-UPDATE documents SET bad = 2, id = documents.id || '#' || same.nth
+UPDATE documents SET bad = 2, damage = 'duplicate_id', id = documents.id || '#' || same.nth
     FROM same WHERE same.number = documents.number AND same.nth > 1;
 DROP TABLE same;
 """
@@ -108,7 +109,7 @@ CREATE INDEX documents_by_agent ON documents (agent, collection, owner);
 #: it goes to the narrowest kind with a list that has it.
 _JUDGING = """
 CREATE TABLE judged AS
-    SELECT l.lister, l.role, l.id AS listed_id, min(l.place) AS place, count(*) AS times,
+    SELECT l.lister, l.role, l.id AS listed_id, min(l.place) AS place,
         CASE WHEN x.collection = 'memory_user' THEN 2 WHEN x.scope <> 'agent' THEN 1 ELSE 0
             END AS narrow,
         x.agent, x.scope, x.id AS lister_id, d.number AS memory, d.text, d.at, d.id,
@@ -141,7 +142,7 @@ CREATE TABLE refused AS
 CREATE INDEX refused_by_lister ON refused (lister, role, place);
 CREATE TABLE uses AS
     SELECT agent, scope, role, memory, min(lister_id) AS first, lister, place,
-        sum(times) AS times, text, at, id
+        text, at, id
     FROM judged WHERE verdict = '' GROUP BY scope, role, memory;
 DROP TABLE judged;
 CREATE INDEX uses_by_memory ON uses (memory, role);
@@ -325,11 +326,11 @@ class SqliteV1Stage(V1Queries):
             for read in reads:
                 self._number += 1
                 document = read.document
-                assert not isinstance(document, V1Account)
                 body = self._encoder.encode(document) if document is not None else None
                 notes = self._encoder.encode(read.notes) if read.notes else None
                 bodies.append((self._number, body, notes))
-                documents.append((self._number, read.collection, read.id, *_columns(document)))
+                own = *_columns(document), read.damage
+                documents.append((self._number, read.collection, read.id, *own))
                 if document is not None and not isinstance(document, V1Memory):
                     self._lay_out_lists(document)
                 if document is not None and document.extra:
@@ -343,7 +344,7 @@ class SqliteV1Stage(V1Queries):
 
     def _write(self, documents: list[tuple[Any, ...]], bodies: list[tuple[Any, ...]]) -> None:
         self._db.executemany(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')", documents
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')", documents
         )
         self._db.executemany("INSERT INTO bodies VALUES (?, ?, ?)", bodies)
         documents.clear()
