@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from msgspec.structs import replace
@@ -27,7 +27,6 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.engine.exchange.kinds import FileKind, System, kind_of
 from edenmem.errors import ExitCode, InputError, UsageError, line_location
 from edenmem.models.backup import RecordKind
-from edenmem.models.scope import ScopeKind
 from edenmem.text import many, one_line, printable
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def import_(
     agent: options.Agent = None,
     user: options.User = None,
     scope: Annotated[
-        ScopeKind | None,
+        Literal["user", "agent"] | None,
         typer.Option(
             "--scope",
             metavar="KIND",
@@ -137,8 +136,6 @@ def import_(
     edenmem import chatgpt.zip --agent mira --user lena --add-missing
     edenmem import memories.json --agent mira --dry-run
     """
-    if scope not in (None, ScopeKind.USER, ScopeKind.AGENT):
-        raise UsageError(f"--scope must be user or agent, not {scope}")
     path = Path(source)
     is_folder = source != "-" and path.is_dir()
     if is_folder:
@@ -184,7 +181,7 @@ def import_(
             facts = take(file)
         else:
             given = Defaults(
-                agent=agent, user=user, shared=scope is ScopeKind.AGENT, add_missing=add_missing
+                agent=agent, user=user, shared=scope == "agent", add_missing=add_missing
             )
             file = path if kind is FileKind.NOTES else file
             found = _convert(run, file, kind, opened, given, progress, can_ask=not dry_run)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING, Annotated
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, end_if
-from edenmem.cli.app.parameters import suggest
 from edenmem.cli.app.views import (
     edit_data,
     edit_line,
@@ -25,7 +24,7 @@ from edenmem.cli.app.views import (
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.reports import EditReport, ScopeStatus
-from edenmem.errors import ConflictError, NotFoundError, UsageError
+from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.host import Agent, Session, User
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Policy
@@ -422,6 +421,24 @@ def show(
     )
 
 
+#: Fields of a policy that have a default.
+_Resettable = StrEnum(
+    "_Resettable",
+    {
+        "MEMORY_INSTRUCTIONS": "memory-instructions",
+        "CONSOLIDATION_INSTRUCTIONS": "consolidation-instructions",
+        "CONSOLIDATE_AT": "consolidate-at",
+        "WORD_LIMIT": "word-limit",
+        "FACT_BUFFER_MAX": "fact-buffer-max",
+        "FAST_MODEL": "fast-model",
+        "SLOW_MODEL": "slow-model",
+        "PROPAGATE": "propagate",
+        "ORDERS": "orders",
+        "REVIEW": "review",
+    },
+)
+
+
 @scope_app.command("policy", cls=Command)
 def policy(
     run: Invocation,
@@ -467,7 +484,7 @@ def policy(
         ),
     ] = None,
     review: Annotated[
-        str | None,
+        Literal["nothing", "doubtful", "everything"] | None,
         typer.Option(
             "--review",
             metavar="WHAT",
@@ -475,7 +492,7 @@ def policy(
         ),
     ] = None,
     default: Annotated[
-        list[str] | None,
+        list[_Resettable] | None,
         typer.Option(
             "--default", metavar="NAME", help="Reset a field, such as word-limit (repeatable)."
         ),
@@ -504,7 +521,7 @@ def policy(
         "review": review,
     }
     changes = {name: value for name, value in values.items() if value is not None}
-    changes |= dict.fromkeys(_parse_defaults(default or (), values.keys() - {"private"}))
+    changes |= {name.replace("-", "_"): None for name in default or ()}
     # An unknown shard without instructions is a typing error.
     is_instructed = bool((memory_instructions or "").strip())
     scope = options.choose_scope(run, named, new=is_instructed, new_group=bool(changes))
@@ -526,23 +543,6 @@ def policy(
         _print_plan(run, report, f"{target}, a new shard" if _is_new_shard(run, scope) else target)
     else:
         print_edits(run, report, target=target)
-
-
-def _parse_defaults(names: Sequence[str], known: Set[str]) -> list[str]:
-    """Return the fields that ``--default`` names.
-
-    Raises:
-        UsageError: A field is unknown or has no default.
-    """
-    fields = [name.replace("-", "_") for name in names]
-    for name, field in zip(names, fields, strict=True):
-        if field not in known:
-            takes = sorted(one.replace("_", "-") for one in known)
-            near = suggest(name.replace("_", "-"), takes)
-            raise UsageError(
-                f"no such default: {name!r}", hint=near or f"one of: {', '.join(takes)}"
-            )
-    return fields
 
 
 def _is_new_shard(run: Invocation, scope: Scope) -> bool:

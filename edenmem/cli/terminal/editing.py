@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edenmem.cli.terminal.output import Output
@@ -48,43 +48,41 @@ def read_text_option(content: str | None, file: str | None) -> str | None:
         raise unreadable(file or "stdin", error) from error
 
 
-class EditorFile:
-    """A private file with a text for the editor, ``$VISUAL`` or ``$EDITOR``.
+def _find_editor() -> list[str]:
+    """Return the words of the command that starts the editor, ``$VISUAL`` or ``$EDITOR``.
 
     Raises:
         UsageError: There is no terminal, or the variable is invalid.
     """
+    if not person_is_there():
+        raise Missing("--content or --file", hint="--content - reads from stdin")
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        words = shlex.split(named)
+    except ValueError as error:
+        raise UsageError(f"invalid $EDITOR: {named!r}: {error}") from error
+    if not words:
+        raise UsageError("$EDITOR is empty", hint="set $EDITOR, or use --content")
+    return words
 
-    def __init__(self, text: str, name: str) -> None:
-        if not person_is_there():
-            raise Missing("--content or --file", hint="--content - reads from stdin")
-        named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-        try:
-            self._words = shlex.split(named)
-        except ValueError as error:
-            raise UsageError(f"invalid $EDITOR: {named!r}: {error}") from error
-        if not self._words:
-            raise UsageError("$EDITOR is empty", hint="set $EDITOR, or use --content")
-        self.path = _write_private(text, name)
 
-    def edit(self) -> str:
-        """Open the editor and return the saved text.
+def _edit_file(editor: Sequence[str], path: Path) -> str:
+    """Open a file in the editor and return the saved text.
 
-        Raises:
-            UsageError: The editor cannot be started, or failed.
-            InputError: The file is not UTF-8, or cannot be read.
-        """
-        command = [*self._words, str(self.path)]
-        try:
-            status = subprocess.run(command, check=False).returncode  # noqa: S603
-        except OSError as error:
-            raise UsageError(
-                f"cannot start the editor {command[0]!r}: {error.strerror}",
-                hint="set $EDITOR, or use --content",
-            ) from error
-        if status != 0:
-            raise UsageError(f"the editor failed with status {status}; nothing was changed")
-        return (read_text_option(None, str(self.path)) or "").removesuffix("\n")
+    Raises:
+        UsageError: The editor cannot be started, or failed.
+        InputError: The file is not UTF-8, or cannot be read.
+    """
+    try:
+        status = subprocess.run([*editor, str(path)], check=False).returncode  # noqa: S603
+    except OSError as error:
+        raise UsageError(
+            f"cannot start the editor {editor[0]!r}: {error.strerror}",
+            hint="set $EDITOR, or use --content",
+        ) from error
+    if status != 0:
+        raise UsageError(f"the editor failed with status {status}; nothing was changed")
+    return (read_text_option(None, str(path)) or "").removesuffix("\n")
 
 
 def _write_private(text: str, name: str) -> Path:
@@ -114,11 +112,12 @@ def change_text(
     Returns:
         The report of the change, or None if nothing was written.
     """
-    edited = EditorFile(before, name) if given is None else None
-    after, is_lost = before, edited is not None
+    editor = _find_editor() if given is None else []
+    path = _write_private(before, name) if editor else None
+    after, is_lost = before, path is not None
     try:
         while True:
-            after = edited.edit() if edited else (given or "").removesuffix("\n")
+            after = _edit_file(editor, path) if path else (given or "").removesuffix("\n")
             if after == before:
                 out.note("the text is unchanged")
                 is_lost = False
@@ -129,7 +128,7 @@ def change_text(
             if dry_run:
                 show(tried)
                 return None
-            if edited is None or yes:
+            if path is None or yes:
                 answer = "y" if confirm("Write this?", yes=yes) else "n"
             else:
                 answer = ask_key("Write this? [y]es, [n]o, [e]dit again", _ANSWERS, default="n")
@@ -145,7 +144,6 @@ def change_text(
         is_lost = True
         raise
     finally:
-        path = edited.path if edited is not None else None
         original = f"{before}\n".encode()
         if path is not None and not (is_lost and path.exists() and path.read_bytes() != original):
             path.unlink(missing_ok=True)
