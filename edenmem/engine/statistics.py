@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
@@ -10,7 +10,7 @@ import msgspec
 
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import HeldCount
-from edenmem.models.statistics import FactUse, FormedOnDay, KindCount, UsageOnDay
+from edenmem.models.statistics import FactUse, FormedOnDay, KindCount, UsageOnDay, sum_usage
 from edenmem.store.protocol.store import Store
 
 
@@ -84,20 +84,19 @@ def weekly(days: Iterable[FormedOnDay], first: date, last: date) -> tuple[WeekCo
 
     Days after ``last``, due to a wrong clock, count in the last week.
     """
-    facts: dict[date, int] = {}
-    reflections: dict[date, int] = {}
+    facts, reflections = Counter[date](), Counter[date]()
     final = _monday(last)
     for day in days:
         week = min(_monday(date.fromisoformat(day.day)), final)
-        facts[week] = facts.get(week, 0) + day.facts
-        reflections[week] = reflections.get(week, 0) + day.reflections
+        facts[week] += day.facts
+        reflections[week] += day.reflections
     count = max((final - first).days // 7 + 1, 0)
     mondays = [first + timedelta(weeks=number) for number in range(count)]
     return tuple(
         WeekCount(
             week=monday.isoformat(),
-            facts=facts.get(monday, 0),
-            reflections=reflections.get(monday, 0),
+            facts=facts[monday],
+            reflections=reflections[monday],
         )
         for monday in mondays
     )
@@ -105,23 +104,13 @@ def weekly(days: Iterable[FormedOnDay], first: date, last: date) -> tuple[WeekCo
 
 def daily(days: Sequence[UsageOnDay]) -> list[UsageOnDay]:
     """Sum the usage of all models by day, oldest first; ``model`` lists their names."""
-    merged: dict[str, UsageOnDay] = {}
+    found = defaultdict[str, list[UsageOnDay]](list)
     for one in days:
-        so_far = merged.get(one.day)
-        if so_far is None:
-            merged[one.day] = one
-            continue
-        merged[one.day] = UsageOnDay(
-            day=one.day,
-            model=f"{so_far.model}, {one.model}",
-            calls=so_far.calls + one.calls,
-            input_tokens=so_far.input_tokens + one.input_tokens,
-            output_tokens=so_far.output_tokens + one.output_tokens,
-            cost=so_far.cost + one.cost,
-            unpriced=so_far.unpriced + one.unpriced,
-            estimated=so_far.estimated + one.estimated,
-        )
-    return [merged[day] for day in sorted(merged)]
+        found[one.day].append(one)
+    return [
+        UsageOnDay(day=day, model=", ".join(each.model for each in calls), **sum_usage(calls))
+        for day, calls in sorted(found.items())
+    ]
 
 
 def _monday(day: date) -> date:

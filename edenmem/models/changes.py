@@ -136,16 +136,14 @@ EXPIRED = "expired"
 _MERGED_INTO = "merged into "
 
 
-def merge_reason(fact_id: str, reason: str = "") -> str:
+def merge_reason(fact_id: str) -> str:
     """Return the reason of removing a fact that was merged into another one."""
-    return f"{_MERGED_INTO}{fact_id}" + (f": {reason}" if reason else "")
+    return f"{_MERGED_INTO}{fact_id}"
 
 
 def merged_into(reason: str) -> str | None:
     """Return the fact of a `merge_reason`, or None for another reason."""
-    if not reason.startswith(_MERGED_INTO):
-        return None
-    return reason.removeprefix(_MERGED_INTO).partition(":")[0]
+    return reason.removeprefix(_MERGED_INTO) if reason.startswith(_MERGED_INTO) else None
 
 
 class RemoveFact(_Change, frozen=True, kw_only=True, tag="remove_fact"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -26,16 +28,17 @@ class UsageOnDay(UsageTotal, frozen=True, kw_only=True):
     day: str
 
 
+def sum_usage(totals: Sequence[UsageTotal]) -> dict[str, Any]:
+    """Return the sums of totals by field."""
+    return {name: sum(getattr(each, name) for each in totals) for name in _SUMS}
+
+
 def sum_by_model(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
     """Sum totals, such as those of several days, by model, ordered by its name."""
-    sums: dict[str, UsageTotal] = {}
+    found = defaultdict[str, list[UsageTotal]](list)
     for each in totals:
-        so_far = sums.get(each.model, UsageTotal(model=each.model))
-        sums[each.model] = UsageTotal(
-            model=each.model,
-            **{name: getattr(so_far, name) + getattr(each, name) for name in _SUMS},
-        )
-    return tuple(sums[model] for model in sorted(sums))
+        found[each.model].append(each)
+    return tuple(UsageTotal(model=model, **sum_usage(found[model])) for model in sorted(found))
 
 
 class KindCount(msgspec.Struct, frozen=True, kw_only=True):

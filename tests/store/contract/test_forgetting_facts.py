@@ -355,7 +355,7 @@ def test_facts_merged_into_a_fact_are_erased_with_it(store: Store) -> None:
     change = {"scope": kept.home, "expected_version": 1, "at": NOW}
     applied(store, ReviseFact(**change, fact_id=kept.id, content="The code is 4711."))
     for fact in (gone, restored):
-        reason = merge_reason(kept.id, "same")
+        reason = merge_reason(kept.id)
         applied(store, RemoveFact(**change, fact_id=fact.id, reason=reason))
     applied(store, RemoveFact(**change, fact_id=other.id, reason="merged into another one"))
     add_facts(store, restored)
