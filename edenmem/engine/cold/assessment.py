@@ -76,11 +76,6 @@ def rules_of(settings: FormationSettings, *, all_status: bool, reach: Reach) -> 
     return derived_id("cold", *map(str, values))[:12]
 
 
-def is_eligible(session: Session) -> bool:
-    """Return whether a cold run processes sessions of this status: active or imported ones."""
-    return session.status == "active" or session.imported
-
-
 class Assessor:
     """Assess sessions. Blocks.
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from edenmem.engine.cold.assessment import TO_DO, Assessor, Prospect, is_eligible, rules_of
+from edenmem.engine.cold.assessment import TO_DO, Assessor, Prospect, rules_of
 from edenmem.engine.cold.report import (
     ColdFailure,
     ColdPlan,
@@ -365,7 +365,8 @@ class _Run:
         if self._options.dry_run:
             self._seen.add(session.id)
         # Unfinished formations are completed regardless of the session's status.
-        wrong_status = not (self._options.all_status or is_eligible(session))
+        is_eligible = session.status == "active" or session.imported
+        wrong_status = not (self._options.all_status or is_eligible)
         due = [
             each
             for each in prospects

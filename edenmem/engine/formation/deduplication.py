@@ -144,13 +144,6 @@ def _verdict(item: ComparedFact, decision: DedupDecision | None, objection: Obje
     return Verdict("UPDATE", why, target, text)
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """Changes in the order of application, and their reasons."""
-
-    changes: tuple[Change, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-
-
 class Deduplicator:
     """Step 3 of a formation: embed, compare and decide. Writes nothing."""
 
@@ -179,8 +172,10 @@ class Deduplicator:
             dimensions=dimensions,
         )
 
-    async def plan(self, asker: Asker, given: FormationInput, facts: Sequence[NewItem]) -> Plan:
-        """Return the changes that bring ``facts`` into memory.
+    async def plan(
+        self, asker: Asker, given: FormationInput, facts: Sequence[NewItem]
+    ) -> tuple[list[Change], list[Decision]]:
+        """Return the changes that bring ``facts`` into memory, in order, and their reasons.
 
         Raises:
             ProviderError: the embedder failed, or the language model will refuse later calls (any
@@ -210,7 +205,7 @@ class Deduplicator:
             verdict = verdicts[item.number]
             decisions.append(_decision(item.new, verdict))
             changes.extend(self._changes(item, verdict, of_text, given))
-        return Plan(tuple(changes), tuple(decisions))
+        return changes, decisions
 
     def find_known(self, facts: Sequence[NewItem], quotas: ScopeQuotas) -> dict[NewItem, Fact]:
         """Return the facts whose text already exists in their scope or under another account.

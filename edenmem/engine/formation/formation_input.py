@@ -69,14 +69,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     sent: Mapping[str, datetime]
     at: datetime
 
-    @property
-    def message_ids(self) -> tuple[str, ...]:
-        """Return the messages of the range."""
-        return tuple(self.sent)
-
     def sources_of(self, new: NewItem) -> tuple[str, ...]:
-        """Return the source messages of a new item."""
-        return (new.source_ids or self.message_ids) if self.session_id else ()
+        """Return the source messages of a new item; without any, the whole range."""
+        return (new.source_ids or tuple(self.sent)) if self.session_id else ()
 
     def said_at(self, sources: Iterable[str]) -> datetime | None:
         """Return the time of the newest source message, never a time to come."""

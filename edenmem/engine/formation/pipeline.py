@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from edenmem.engine.embeddings.status import demand_comparable
-from edenmem.engine.formation.deduplication import Deduplicator, Plan, decide_known
+from edenmem.engine.formation.deduplication import Deduplicator, decide_known
 from edenmem.engine.formation.extraction import Items, Task, extract
 from edenmem.engine.formation.formation_input import FormationInput, Origin
 from edenmem.engine.formation.quotas import gather_quotas
@@ -75,7 +75,7 @@ class Pipeline:
     def smaller(self, given: FormationInput) -> Pipeline | None:
         """Return a pipeline that shows half as much at a time; None if that is little already."""
         formation = self._settings.formation
-        shown = min(formation.max_characters, given.transcript.characters)
+        shown = min(formation.max_characters, len(given.transcript.text))
         if shown <= LEAST_CHARACTERS:
             return None
         smaller = msgspec.structs.replace(
@@ -106,25 +106,32 @@ class Pipeline:
         for part in given.parts(settings.max_characters):
             told = (*known, *(each.content for each in items.of("reflection")))
             items = items.join(await extract(task, asker, part, settings, told))
-        plan = Plan()
+        changes: list[Change] = []
+        decisions: list[Decision] = []
         if facts := items.of("fact"):
-            plan = await self._deduplicator.plan(asker, given, facts)
-        return await in_thread(self._conclude, given, plan, items)
+            changes, decisions = await self._deduplicator.plan(asker, given, facts)
+        return await in_thread(self._conclude, given, changes, decisions, items)
 
     def find_nothing(self, given: FormationInput) -> Outcome:
         """Return the outcome of a range without anything to ask about."""
-        return self._conclude(given, Plan(), Items())
+        return self._conclude(given, (), (), Items())
 
-    def _conclude(self, given: FormationInput, plan: Plan, items: Items) -> Outcome:
-        """Return the outcome of a step: the changes, and why others are rejected. Blocks."""
+    def _conclude(
+        self,
+        given: FormationInput,
+        changes: Sequence[Change],
+        decisions: Sequence[Decision],
+        items: Items,
+    ) -> Outcome:
+        """Return the outcome of a step: the changes of its facts, and all others. Blocks."""
         quotas, origin = given.quotas, given.origin
         limits = {quota.scope: quota.word_limit for quota in quotas.items}
         facts = [each for each in items.held if each.kind == "fact"]
         known = self._deduplicator.find_known(facts, quotas)
         waiting = (origin.held(each) for each in items.held if each not in known)
         held = {each.id: each for each in waiting}.values()
-        changes: list[Change] = [
-            *plan.changes,
+        made: list[Change] = [
+            *changes,
             *(
                 AddReflection(reflection=origin.reflection(new), word_limit=limits[new.scope])
                 for new in items.of("reflection")
@@ -132,16 +139,16 @@ class Pipeline:
             *(HoldItem(held=each) for each in held),
         ]
         for quota in quotas.offered_for_facts:
-            changes += retention_changes(
+            made += retention_changes(
                 self._store,
                 quota.scope,
                 quota.changeable,
                 quota.fact_buffer_max,
-                plan.changes,
+                changes,
                 origin.at,
             )
-        decisions = (
-            *plan.decisions,
+        decided = (
+            *decisions,
             *decide_known(known),
             *(
                 Decision(
@@ -151,8 +158,8 @@ class Pipeline:
             ),
             *items.rejected,
         )
-        made = ChangeSet(actor=self._actor, at=origin.at, changes=tuple(changes), automatic=True)
-        return Outcome(made, decisions)
+        change_set = ChangeSet(actor=self._actor, at=origin.at, changes=tuple(made), automatic=True)
+        return Outcome(change_set, decided)
 
     def _read(
         self,
@@ -200,7 +207,7 @@ class Pipeline:
                 self._settings,
                 agent,
                 view,
-                transcript.characters,
+                len(transcript.text),
                 holds_all=formation is not None and formation.trigger is Trigger.PROPOSED,
             ),
             origin=Origin(

@@ -70,11 +70,6 @@ class Transcript(msgspec.Struct, frozen=True, dict=True):
         """Return the messages, numbered as in ``text``."""
         return Conversation(tuple(entry.message for entry in self.entries))
 
-    @property
-    def characters(self) -> int:
-        """Return the length of the text."""
-        return len(self.text)
-
     def parts(self, characters: int) -> Iterator[Transcript]:
         """Yield transcripts of at most ``characters`` characters, or of one entry; numbers stay."""
         part: list[Entry] = []
