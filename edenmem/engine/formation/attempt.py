@@ -161,34 +161,25 @@ def report_of_changes(
             ChangeResult(change_id=each, status=ChangeStatus.APPLIED, target_id="")
             for each in by_id
         ]
-    facts: Counter[str] = Counter()
-    reflections: Counter[str] = Counter()
-    held = 0
+    counts, reflections = Counter[str](), Counter[str]()
     for result in results:
         match by_id.get(result.change_id), result.status:
             case (_, ChangeStatus.CONFLICT | ChangeStatus.MISSING) | (None, _):
                 continue
             case AddFact(), ChangeStatus.DUPLICATE:
-                facts["skipped"] += 1
+                counts["facts_skipped"] += 1
             case (AddFact(), _) | (ReviseFact(), ChangeStatus.ADDED_INSTEAD):
-                facts["added"] += 1
+                counts["facts_added"] += 1
             case ReviseFact(), _:
-                facts["revised"] += 1
+                counts["facts_revised"] += 1
             case RemoveFact(), _:
-                facts["removed"] += 1
+                counts["facts_removed"] += 1
             case HoldItem(), _:
-                held += 1
+                counts["held"] += 1
             case AddReflection() as change, _:
-                reflections[change.reflection.scope] += 1
-    known = sum(1 for decision in report.decisions if decision.action == "NONE")
+                reflections[str(change.reflection.scope)] += 1
+    counts["facts_skipped"] += sum(each.action == "NONE" for each in report.decisions)
     rejected = Counter(each.rule for each in report.decisions if each.action == "REJECTED")
     return msgspec.structs.replace(
-        report,
-        facts_added=facts["added"],
-        facts_revised=facts["revised"],
-        facts_removed=facts["removed"],
-        facts_skipped=facts["skipped"] + known,
-        reflections={str(kind): number for kind, number in reflections.items()},
-        held=held,
-        rejected=dict(sorted(rejected.items())),
+        report, **counts, reflections=dict(reflections), rejected=dict(sorted(rejected.items()))
     )
