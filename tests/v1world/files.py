@@ -1,6 +1,6 @@
-"""Dumps with damaged files, and folders of which nobody can tell what is meant.
+"""Dumps with damaged files, and a folder of which nobody can tell what is meant.
 
-A case writes a folder and says which file is not whole; a question says nothing.
+A case writes a folder and says which file is not whole.
 """
 
 from __future__ import annotations
@@ -20,18 +20,11 @@ Write = Callable[[Path, Database], str]
 
 
 INCOMPLETE: dict[str, Write] = {}
-QUESTIONS: dict[str, Write] = {}
 
 
 def incomplete(write: Write) -> Write:
     """Note a dump of which a part is gone: the run says so and ends with 1."""
     INCOMPLETE[write.__name__] = write
-    return write
-
-
-def question(write: Write) -> Write:
-    """Note a folder of which nobody can tell what is meant: an error before anything is written."""
-    QUESTIONS[write.__name__] = write
     return write
 
 
@@ -161,47 +154,11 @@ def json_with_an_unreadable_line(folder: Path, database: Database) -> str:
     return path.name
 
 
-# -- what is meant? ------------------------------------------------------------------------------
-
-
-@question
-def bson_beside_json(folder: Path, database: Database) -> str:
-    write_dump(folder, database)
-    write_extended_json(folder, {"memory_user": []}, canonical=False, array=True)
-    return "memory_user"
-
-
-@question
-def bson_beside_its_gzip(folder: Path, database: Database) -> str:
-    path = write_dump(folder, database) / "memory_user.bson"
-    raw = path.read_bytes()
-    _zip(path)
-    path.write_bytes(raw)
-    return "memory_user"
-
-
-@question
-def json_beside_json_lines(folder: Path, database: Database) -> str:
-    write_extended_json(folder, database, canonical=False, array=False)
-    raw = (folder / "memory_user.json").read_bytes()
-    (folder / "memory_user.jsonl").write_bytes(raw)
-    return "memory_user"
-
-
-@question
-def one_collection_of_two_databases(folder: Path, database: Database) -> str:
-    _named(folder, "eden", database)
-    _named(folder, "prod", {"memory_user": database["memory_user"]})
-    return "prod"
-
-
-@question
-def collections_of_two_databases(folder: Path, database: Database) -> str:
-    """No collection is there twice, and still they do not belong together."""
+def collections_of_two_databases(folder: Path, database: Database) -> None:
+    """Write files that do not belong together, though no collection is there twice."""
     both = ("memory_user", "memory_agent")
     _named(folder, "eden", {name: all for name, all in database.items() if name not in both})
     _named(folder, "prod", {name: database[name] for name in both})
-    return "prod"
 
 
 def _named(folder: Path, name: str, database: Database) -> None:
@@ -209,17 +166,3 @@ def _named(folder: Path, name: str, database: Database) -> None:
     write_extended_json(folder, database, canonical=False, array=False)
     for collection in database:
         (folder / f"{collection}.json").rename(folder / f"{name}.{collection}.json")
-
-
-@question
-def folders_of_two_databases(folder: Path, database: Database) -> str:
-    write_dump(folder / "eden", database)
-    write_dump(folder / "prod", database)
-    return "prod"
-
-
-@question
-def folder_of_a_database_beside_files_of_another(folder: Path, database: Database) -> str:
-    write_dump(folder, database)
-    write_dump(folder / "prod", database)
-    return "prod"

@@ -65,6 +65,8 @@ class TestDatabases:
         (tmp_path / f"eden.{TEXTS}.json").rename(tmp_path / f"staging.{TEXTS}.json")
         place = tmp_path.name
         assert _refused(tmp_path).endswith(f": {place}/eden, {place}/staging")
+        _export(tmp_path, "eden", prefix="eden.")  # now one collection is there twice
+        assert _refused(tmp_path).endswith(f": {place}/eden, {place}/staging")
 
     def test_one_is_read_without_a_question(self, tmp_path: Path) -> None:
         write_dump(tmp_path, _of("eden"), name="eden")
@@ -73,7 +75,8 @@ class TestDatabases:
 
 
 @pytest.mark.parametrize(
-    "other", ["memory_user.json", "memory_user.bson.gz", "copy.memory_user.bson"]
+    "other",
+    ["memory_user.json", "memory_user.jsonl", "memory_user.bson.gz", "copy.memory_user.bson"],
 )
 def test_two_files_of_one_collection(tmp_path: Path, other: str) -> None:
     dump = write_dump(tmp_path, _of("one"), name="eden") / "eden"
