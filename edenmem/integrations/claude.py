@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -37,7 +37,7 @@ class EdenmemMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def execute(self, command: Any) -> Any:
         """Run a command."""
-        facts = {str(fact.key): fact for fact in await self._items.facts()}
+        facts = {str(fact.key): fact for fact in await self._items.facts() if _is_file(fact.key)}
         before = {path: str((fact.value or {}).get("text", "")) for path, fact in facts.items()}
         answer, after = await asyncio.to_thread(_run, command, before)
         try:
@@ -81,6 +81,12 @@ class SyncEdenmemMemoryTool(BetaAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
 
+def _is_file(key: str | None) -> bool:
+    """Return whether a key is the path of a file below /memories; others have keys of their own."""
+    path = PurePosixPath(key or "")
+    return str(path) == key and key.startswith("/memories/") and ".." not in path.parts
+
+
 def _run(command: Any, files: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
     """Run a command on a copy of the files; return the answer and the files after it.
 
@@ -89,11 +95,11 @@ def _run(command: Any, files: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
     """
     with TemporaryDirectory() as folder:
         tool = BetaLocalFilesystemMemoryTool(folder)
-        for path, text in files.items():
-            file = Path(f"{folder}{path}")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(text.encode())
         try:
+            for path, text in files.items():
+                file = Path(f"{folder}{path}")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(text.encode())
             answer = tool.execute(command)
         except OSError as error:
             raise ToolError(f"Error: {error.strerror}") from error

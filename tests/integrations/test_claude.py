@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edenmem import SyncMemoryService
+from edenmem import FactFields, SyncMemoryService
 
 pytest.importorskip("anthropic")
 
@@ -129,6 +129,31 @@ def test_what_memory_refuses_is_an_error_for_the_model(service: SyncMemoryServic
     assert "the limit is 16,384" in refused[4]
     assert refused[6] == "error: Error: Not a directory"
     assert refused[7] == "error: File /memories already exists"
+
+
+def test_a_key_that_is_no_path_of_a_file_is_left_alone(
+    service: SyncMemoryService, tmp_path: Path
+) -> None:
+    """Whoever may write facts must not write files where the agent runs."""
+    memory = service.memory_for("mira", user="lena")
+    outside = tmp_path / "outside"
+    keys = [f"/memories{'/..' * 9}{outside}", str(outside), "/memories/a//b", "a", "/memories"]
+    for key in keys:
+        fields = FactFields(key=key, tags=("claude",), value={"text": "x"})
+        memory.put_fact(f"Not a file: {key}.", fields=fields)
+    tool = SyncEdenmemMemoryTool(memory)
+    run(tool, [create(NOTES), rename(NOTES, "/memories/moved.md")])
+    assert not outside.exists()
+    assert {fact.key for fact in memory.facts(shared=False)} == {*keys, "/memories/moved.md"}
+
+
+def test_a_folder_with_the_name_of_a_file_is_an_error(service: SyncMemoryService) -> None:
+    memory = service.memory_for("mira", user="lena")
+    for key in ("/memories/a", "/memories/a/b"):
+        fields = FactFields(key=key, tags=("claude",), value={"text": "x"})
+        memory.put_fact(f"The file {key}.", fields=fields)
+    (refused,) = run(SyncEdenmemMemoryTool(memory), [view("/memories")])
+    assert refused.startswith("error: ")
 
 
 def test_edits_at_the_same_time_lose_nothing(service: SyncMemoryService) -> None:

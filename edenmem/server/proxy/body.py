@@ -14,6 +14,10 @@ from edenmem.invalid import explain_value
 _NAMES = ("memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold")
 _INSTRUCTIONS = ("system", "developer")
 
+#: Estimated tokens of an answer without a limit of its own, and the most that are estimated.
+USUAL_ANSWER, _MOST_ANSWER = 1000, 1_000_000
+#: Fields with the maximum number of tokens of an answer, the first one first.
+_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 #: Maximum number of messages in a request.
 MOST_MESSAGES = 10_000
 
@@ -81,6 +85,14 @@ class ChatBody:
         named = [self._plain_field(name) for name in ("user", "safety_identifier")]
         named.append(metadata.get("user_id") if isinstance(metadata, dict) else None)
         self.user = next((each for each in named if each and isinstance(each, str)), "")
+
+    @property
+    def most_answer_tokens(self) -> int:
+        """Return the maximum number of tokens in all answers together, or the usual number."""
+        given = [self._plain_field(name) for name in (*_LIMITS, "n")]
+        *limits, answers = (each if isinstance(each, int) and each > 0 else 0 for each in given)
+        most = next(filter(None, limits), USUAL_ANSWER)
+        return min(most * max(1, answers), _MOST_ANSWER)
 
     def _load(self) -> list[msgspec.Raw]:
         """Return the messages as raw JSON."""

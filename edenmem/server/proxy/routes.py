@@ -41,6 +41,7 @@ from edenmem.server.proxy.answers import (
 )
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import (
+    USUAL_ANSWER,
     BadField,
     ChatBody,
     MemoryFields,
@@ -74,8 +75,6 @@ _READERS: dict[type[ChatBody], tuple[type[StreamReader], Callable[[Any], Answer]
 }
 #: Names of the numbers of tokens in and out: of chat completions, and of responses.
 _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
-#: Estimated tokens of an answer.
-_USUAL_ANSWER = 1000
 #: Maximum size of a body that is parsed without a thread.
 _SHORT = 64 * 1024
 
@@ -254,7 +253,7 @@ class _Exchange:
         else:
             data = await self._add_memory(body)
         self._size = len(data)
-        await self._reserve_use()
+        await self._reserve_use(USUAL_ANSWER if body is None else body.most_answer_tokens)
         try:
             response = await self._forward(data)
         except UpstreamFailed as error:
@@ -470,7 +469,7 @@ class _Exchange:
         answer.raw_headers = [*kept, *self._own_headers(), size]
         return answer
 
-    async def _reserve_use(self) -> None:
+    async def _reserve_use(self, answer: int) -> None:
         """Reserve the estimated tokens, which stay counted if the use remains unknown.
 
         Raises:
@@ -480,7 +479,7 @@ class _Exchange:
         if asked and asked.user and self._caller.user_id is None:
             self._use = DailyLimit(self._state, self._caller, asked.user.id)
         per_token = self._state.settings.formation.characters_per_token
-        await self._use.reserve(round(self._size / per_token) + _USUAL_ANSWER)
+        await self._use.reserve(round(self._size / per_token) + answer)
 
     async def _settle_use(self, tokens: int) -> None:
         """Replace the reservation with the tokens used."""
