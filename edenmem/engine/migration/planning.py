@@ -49,8 +49,6 @@ class _Sums:
     def __init__(self) -> None:
         self.samples: list[Sample] = []
         self.sampled: Counter[str] = Counter()
-        self.treatments: Mapping[str, int] = {}
-        self.conflicts: Sequence[PlanConflict] = ()
         self.left_behind: Counter[str] = Counter()
 
 
@@ -69,7 +67,7 @@ def make_plan(
     """
     info = runtime.store.database.info()
     store = runtime.store if info.initialized else None
-    sums = _Sums()
+    sums, treatments, conflicts = _Sums(), Counter[str](), list[PlanConflict]()
     notices, earlier = ["the store does not exist yet: create it with 'edenmem init'"], None
     if store is None:
         plan.stage.set_found(())
@@ -79,10 +77,11 @@ def make_plan(
         refuse_other_options(store, options)
         earlier = resumable(store, plan.about.location, options)
         new, notices = find_new_agents(store, plan)
-        _preview(runtime, plan, options, sums, list(map(describe_agent, new)), progress)
+        applier = _preview(runtime, plan, options, sums, list(map(describe_agent, new)), progress)
+        treatments, conflicts = applier.treatments, applier.conflicts
     rows = _count_rows(sums, plan)
     about = plan.about
-    labels = _label_scopes(store, plan, [*sums.samples, *sums.conflicts])
+    labels = _label_scopes(store, plan, [*sums.samples, *conflicts])
     return MigrationPlan(
         source=about.location,
         target=info.location,
@@ -97,8 +96,8 @@ def make_plan(
         unknown_fields=about.unknown_fields,
         samples=_with_labels(sums.samples, labels),
         outcomes=dict(sorted(plan.stage.outcomes().items())),
-        conflicts_by_treatment=dict(sums.treatments),
-        conflicts=_with_labels(sums.conflicts, labels),
+        conflicts_by_treatment=dict(treatments.most_common()),
+        conflicts=_with_labels(conflicts, labels),
         notices=tuple(notices),
         resumes=earlier.id if earlier else None,
         incomplete=about.incomplete,
@@ -112,7 +111,7 @@ def _preview(
     sums: _Sums,
     agents: Sequence[Agent],
     progress: Callable[[int, int], None],
-) -> None:
+) -> Applier:
     """Decide on all targets, as a run would."""
     stage = plan.stage
     applier = Applier(
@@ -130,8 +129,7 @@ def _preview(
         done += len(batch)
         progress(min(done, plan.about.item_total), plan.about.item_total)
     applier.remove_moved()
-    sums.treatments = dict(applier.treatments.most_common())
-    sums.conflicts = applier.conflicts
+    return applier
 
 
 def _take_sample(sums: _Sums, plan: StagedPlan, item: V1Item) -> None:
