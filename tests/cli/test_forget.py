@@ -150,7 +150,7 @@ def test_a_fact_is_erased_with_a_receipt_without_content(town: Cli, leaked: str)
     entries = town.json("log", "--limit", "0")
     assert "hunter2" not in json.dumps(entries)
     assert entries[0]["action"] == "forget"
-    town("restore", leaked).fails(4, "what it changed was erased")
+    town("restore", leaked).fails(3, "fact not found")
     assert town("undo", next(one["id"] for one in entries if one["target_id"] == leaked)).code == 4
     assert "nothing to remove" in town("forget", "--fact", leaked, "--yes").ok().err
     town("doctor").ok()

@@ -143,8 +143,6 @@ def facts(day: Day) -> None:
     day(f"delete {fact} --yes")
     day(f"show {fact}")
     day(f"restore {fact} --version 2 --yes")
-    day(f"restore {fact}")
-    day(f"restore {fact} --version 2 --yes")
     day(f"fact add {LENA} --scope user --content 'Lena keeps six hives on the roof.'")
     day(f"delete {fact} --yes")
     day(f"fact add {LENA} --scope user --content 'Lena keeps six hives on the roof.'")

@@ -227,26 +227,21 @@ def restore(
     edenmem restore mira/user:lena --version 2
     """
     target = run.resolver.target(ref, _EDITED, removed=True)
-    scope, history = target.scope, run.service.history
-    if scope is None and (removal := _find_removal(run, target)):
-        if version is not None:
-            hint = f"restore it first: edenmem restore {target.id}"
-            raise UsageError(f"the {target.kind} is deleted", hint=hint)
-        done = f"restored {target.kind} {target.id}"
-        undo_entry(run, removal, force=False, yes=True, dry_run=dry_run, reason=reason, done=done)
-        if target.kind == "fact" and not dry_run:
-            await_search(run, target.id, wait=wait)
-        return
+    scope = target.scope
     if target.kind == "reflection":
-        raise UsageError(f"the reflection is not deleted: {target.id}")
-    if version is None:
-        known = history.text_versions(scope) if scope else history.fact_versions(target.id)
-        versions = ", ".join(str(each.version) for each in known)
-        raise Missing("--version", hint=f"versions: {versions}")
+        if version is not None:
+            raise UsageError("a reflection has no versions", hint="see 'edenmem history REF'")
+        removal, done = _find_removal(run, target.id), f"restored reflection {target.id}"
+        undo_entry(run, removal, force=False, yes=True, dry_run=dry_run, reason=reason, done=done)
+        return
+    if scope is not None and version is None:
+        known = ", ".join(str(each.version) for each in run.service.history.text_versions(scope))
+        raise Missing("--version", hint=f"versions: {known}")
 
     def work(editor: Editor, *, dry_run: bool) -> EditReport:
         if scope is None:
-            return editor.restore_fact(target.id, version, reason=reason, dry_run=dry_run)
+            return editor.restore_fact(target.id, version=version, reason=reason, dry_run=dry_run)
+        assert version is not None
         return editor.restore_consolidation(scope, version, reason=reason, dry_run=dry_run)
 
     verbs = ("restore", "restored") if scope is None else None
@@ -260,26 +255,26 @@ def restore(
     if dry_run:
         print_edits(run, tried, verbs=verbs)
         return
-    run.confirm("Restore it?", yes=yes)
+    if tried.before is not None:
+        run.confirm("Restore it?", yes=yes)
     print_edits(run, run.edit(partial(work, dry_run=False), embed=scope is None), verbs=verbs)
     if scope is None:
         await_search(run, target.id, wait=wait)
 
 
-def _find_removal(run: Invocation, target: Target) -> str | None:
-    """Return the ID of the entry that deleted a fact or reflection; None if it is not deleted.
+def _find_removal(run: Invocation, reflection_id: str) -> str:
+    """Return the ID of the entry that deleted a reflection.
 
     Raises:
+        UsageError: The reflection is not deleted.
         NotFoundError: The log has no deletion of it.
     """
-    memory, kind = run.service.memory, target.kind
-    if (memory.fact if kind == "fact" else memory.reflection)(target.id) is not None:
-        return None
-    for entry in run.service.history.entries(
-        target_id=target.id, actions=[f"remove_{kind}"], limit=1
-    ):
+    if run.service.memory.reflection(reflection_id) is not None:
+        raise UsageError(f"the reflection is not deleted: {reflection_id}")
+    actions = ["remove_reflection"]
+    for entry in run.service.history.entries(target_id=reflection_id, actions=actions, limit=1):
         return entry.id
-    raise NotFoundError(f"the log has no deletion of {kind} {target.id}")
+    raise NotFoundError(f"the log has no deletion of reflection {reflection_id}")
 
 
 #: Maximum seconds to wait until search finds a fact.

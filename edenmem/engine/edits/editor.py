@@ -46,6 +46,7 @@ from edenmem.models.memory import (
     FixedSentence,
     Policy,
     Reflection,
+    content_hash,
 )
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import iso, many, one_line
@@ -184,19 +185,39 @@ class Editor:
         return checked
 
     def restore_fact(
-        self, fact_id: str, version: int, *, reason: str = "", dry_run: bool = False
+        self,
+        fact_id: str,
+        *,
+        version: int | None = None,
+        reason: str = "",
+        dry_run: bool = False,
     ) -> EditReport:
-        """Restore an earlier text and its fields as a new version.
+        """Restore a deleted fact under its ID, or an earlier text, as a new version.
+
+        Args:
+            fact_id: ID of a current or deleted fact.
+            version: Version to restore; optional for a deleted fact (default: the last one).
+            reason: Reason for the audit entry.
+            dry_run: Write nothing.
 
         Raises:
-            NotFoundError: the fact or version does not exist.
+            UsageError: the fact is not deleted, and ``version`` is missing.
+            NotFoundError: the fact or version never existed.
         """
-        then = version_of(self._store.history.versions("fact", fact_id), version, "fact")
+        history = self._store.history.versions("fact", fact_id)
         fact = self._store.memory.fact(fact_id)
         if fact is None:
-            raise NotFoundError(f"the fact was deleted: {fact_id}", hint="undo the deletion first")
-        why = reason or f"version {version} restored"
-        return self._revise(fact, then.content, then.fields, why, dry_run)
+            deleted = next((entry for entry in reversed(history) if entry.snapshot), None)
+            if deleted is None or deleted.snapshot is None:
+                raise NotFoundError(f"fact not found, current or deleted: {fact_id}")
+            return self._undelete(deleted.snapshot, history, version, reason, dry_run)
+        if version is None:
+            raise UsageError(
+                f"the fact is not deleted (version {fact.version})",
+                hint="choose the version to restore with --version",
+            )
+        then, reason = version_of(history, version, "fact"), reason or f"version {version} restored"
+        return self._revise(fact, then.content, then.fields, reason, dry_run)
 
     def _revise(
         self, fact: Fact, text: str, fields: FactFields, reason: str, dry_run: bool
@@ -219,6 +240,39 @@ class Editor:
         )
         warnings = warn(text, fact.id, dry_run) if is_new else ()
         return self._apply(change, "fact", dry_run, (*warnings, *vector.notices))
+
+    def _undelete(
+        self,
+        snapshot: Fact,
+        history: list[HistoryEntry],
+        version: int | None,
+        reason: str,
+        dry_run: bool,
+    ) -> EditReport:
+        checks.check_scope_known(self._store, snapshot.home)
+        # A new version number keeps the history in between valid.
+        fact = msgspec.structs.replace(
+            snapshot, version=max(entry.version for entry in history) + 1, updated_at=self._clock()
+        )
+        vector, notices = TextVector(), tuple[str, ...]()
+        then = version_of(history, version, "fact") if version else snapshot
+        text = then.content
+        fact = fact.with_fields(then.fields)
+        if fact.has_expired(self._clock()):
+            fact = fact.with_fields(fact.fields.until(None))
+            notices = ("the time of expiry is past, and was removed",)
+        if text != snapshot.content:
+            vector = self._vector(text, dry_run)
+            fact = msgspec.structs.replace(
+                fact,
+                content=text,
+                hash=content_hash(text, fact.key),
+                previous_content=snapshot.content,
+                embedding=vector.embedding,
+                embedding_model=vector.model,
+            )
+        change = AddFact(fact=fact, reason=reason or "restored")
+        return self._apply(change, "fact", dry_run, (*notices, *vector.notices))
 
     def _vector(self, text: str, dry_run: bool) -> TextVector:
         return TextVector() if dry_run else self._vectors.of(text)

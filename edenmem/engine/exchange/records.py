@@ -50,7 +50,7 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
 
-FORMAT = 1
+FORMAT = 2
 HEADER, CHECKPOINT, TRAILER = "header", "checkpoint", "trailer"
 #: A run in the ledger of migrations, which a backup of everything carries.
 LEDGER = "migration"
@@ -203,7 +203,7 @@ class Parser:
         if kind in (RecordKind.FACT, RecordKind.REFLECTION) and not self._whole:
             unknown -= {"created_at"}
         if unknown:
-            raise InputError(f"{min(unknown)} {UNKNOWN} of a {kind}")
+            raise InputError(f"{min(unknown)} {UNKNOWN} of '{kind}'")
         if kind is RecordKind.FACT:
             data["embedding"] = _pack_embedding(data.get("embedding"))
         self._complete(kind, data)
@@ -408,6 +408,10 @@ MAX_PROBLEMS = 100
 _KINDS = frozenset[str](RecordKind)
 #: The beginning of a line with a seal.
 _SEAL = encode_mark(SEAL, seal=None).removesuffix(b"null}")
+#: The beginnings of lines that only a backup has.
+_OF_BACKUPS = tuple(
+    encode_mark(mark).removesuffix(b"}") for mark in (HEADER, CHECKPOINT, TRAILER, LEDGER, SEAL)
+)
 
 
 class Problem(NamedTuple):
@@ -430,7 +434,7 @@ class FileCheck:
     """One pass through the lines of a file: their check, and the valid records.
 
     Attributes:
-        header: The header; empty for a handwritten file.
+        header: The header; empty for a handwritten file, and without a format if it is damaged.
         whole: Whether the file is a backup with its own history, which is restored unchanged.
         digest: The numbers of records, and the checksum.
         problems: The first invalid lines.
@@ -451,6 +455,9 @@ class FileCheck:
         self.bad = 0
         self.damage: InputError | None = None
         self.runs: dict[str, MigrationRun] = {}
+        self._begins_with_header = "format" in self.header
+        if self.header and not self._begins_with_header:
+            self._note_damage(1, "the header of the backup is damaged or missing")
 
     def records(self, parser: Parser) -> Iterator[ParsedLine]:
         """Yield the valid records, and note the other lines."""
@@ -501,7 +508,7 @@ class FileCheck:
         try:
             for number, raw in self.source.lines():
                 text = raw.rstrip(b"\r\n")
-                if not text or (number == 1 and self.header):
+                if not text or (number == 1 and self._begins_with_header):
                     continue
                 if ended:
                     self._note_damage(number, "unexpected line after the end of the backup")
@@ -542,11 +549,14 @@ class FileCheck:
 
 
 def _read_header(source: Lines) -> dict[str, Any]:
-    """Return the header of a file, or an empty one."""
+    """Return the header of a file, or an empty one.
+
+    A backup whose header cannot be read is no handwritten file: what was erased would come back.
+    """
     for _, raw in source.lines():
         data = _decode(raw)
         if isinstance(data, str) or data.get("type") != HEADER:
-            return {}
+            break
         if data.get("format") != FORMAT:
             raise InputError(
                 f"unsupported file format: {data.get('format')!r} (supported: {FORMAT})",
@@ -554,7 +564,8 @@ def _read_header(source: Lines) -> dict[str, Any]:
                 hint="use the version of edenmem that wrote the file, or a newer one",
             )
         return data
-    return {}
+    is_backup = any(raw.startswith(_OF_BACKUPS) for _, raw in source.lines())
+    return {"type": HEADER} if is_backup else {}
 
 
 def _decode(text: bytes) -> dict[str, Any] | str:

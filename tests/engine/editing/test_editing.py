@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from edenmem.embed.protocol import Role
-from edenmem.engine.history.undo import Undoer
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, EdenmemError, NotFoundError, ProviderTimeout, UsageError
 from edenmem.memory import plain
@@ -301,8 +300,8 @@ async def test_a_deleted_fact_is_restored_with_its_id(world: World) -> None:
     deleted = await world.editor.delete(fact.id, expected_version=1)
     assert deleted.after is None
     assert world.store.memory.fact(fact.id) is None
-    runtime = make_runtime(world.store, clock=lambda: NOW)
-    Undoer(runtime).undo(some(deleted.result).change_id)
+    report = await world.editor.restore_fact(fact.id)
+    assert report.target_id == fact.id
     after = world.stored(fact.id)
     assert after.version > before.version
     assert after == msgspec.structs.replace(before, version=after.version, updated_at=NOW)
@@ -312,19 +311,37 @@ async def test_a_deleted_fact_is_restored_with_its_id(world: World) -> None:
 async def test_an_earlier_text_is_restored_as_a_new_version(world: World) -> None:
     fact = world.fact(is_embedded=True)
     await world.editor.edit(fact.id, PORTO, expected_version=1)
-    await world.editor.restore_fact(fact.id, 1)
+    await world.editor.restore_fact(fact.id, version=1)
     after = world.stored(fact.id)
     assert (after.content, after.version) == (LISBON, 3)
     assert after.embedding == world.embedder.vector(LISBON)
     assert len(world.store.history.versions("fact", fact.id)) == 3
-    with pytest.raises(NotFoundError, match="no version 1"):
-        await world.editor.restore_fact(NOBODY, 1)
+    with pytest.raises(UsageError, match="not deleted"):
+        await world.editor.restore_fact(fact.id)
+    with pytest.raises(NotFoundError, match="fact not found"):
+        await world.editor.restore_fact(NOBODY)
     with pytest.raises(NotFoundError, match="version 9") as caught:
-        await world.editor.restore_fact(fact.id, 9)
+        await world.editor.restore_fact(fact.id, version=9)
     assert "1" in (caught.value.hint or "")
+
+
+async def test_a_deleted_fact_is_restored_with_an_earlier_text(world: World) -> None:
+    fact = world.fact()
+    await world.editor.edit(fact.id, PORTO, expected_version=1)
     await world.editor.delete(fact.id)
-    with pytest.raises(NotFoundError, match="was deleted"):
-        await world.editor.restore_fact(fact.id, 1)
+    await world.editor.restore_fact(fact.id, version=1)
+    after = world.stored(fact.id)
+    assert (after.content, after.previous_content) == (LISBON, PORTO)
+
+
+async def test_a_deleted_fact_whose_text_is_known_again_stays_deleted(world: World) -> None:
+    fact = world.fact()
+    await world.editor.delete(fact.id)
+    there = world.fact()
+    report = await world.editor.restore_fact(fact.id)
+    assert report.target_id == there.id
+    assert some(report.result).status is ChangeStatus.DUPLICATE
+    assert world.store.memory.fact(fact.id) is None
 
 
 # -- reflections ---------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ async def test_fields_are_edited_and_restored(
     assert (edited.action, unchanged.action) == ("revise_fact", "none")
     clock.advance(days=2)
     assert [*store.memory.facts(FactFilter(scopes=cast.anna_scopes, live_at=clock()))] == []
-    await editor.restore_fact(fact.id, 1)
+    await editor.restore_fact(fact.id, version=1)
     now = some(store.memory.fact(fact.id))
     assert (now.version, now.fields, now.previous_content) == (3, FIELDS, None)
 

@@ -209,8 +209,8 @@ def test_a_selection_can_be_restored_alone(open_store: OpenStore) -> None:
 
 
 def test_a_newer_format_is_rejected(sqlite_store: Store) -> None:
-    with pytest.raises(InputError, match="file format: 2"):
-        imported(sqlite_store, '{"type": "header", "format": 2}\n')
+    with pytest.raises(InputError, match="file format: 3"):
+        imported(sqlite_store, '{"type": "header", "format": 3}\n')
 
 
 # -- handwritten lines ---------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_a_file_may_add_the_owners_its_lines_name(sqlite_store: Store) -> None:
         ({"scope": "agent", "user": "anna"}, "the agent scope has no user_id"),
         ({"scope": "session", "session_id": "c" * 24}, "a session scope has no facts"),
         ({"scope": "galaxy"}, "unknown scope: 'galaxy'"),
-        ({"scope": "agent", "contnet": "x"}, "contnet is not a known field of a fact"),
+        ({"scope": "agent", "contnet": "x"}, "contnet is not a known field of 'fact'"),
         ({"scope": "agent", "content": " \x00 "}, "the text is empty"),
         ({"scope": "agent", "content": "word " * 31}, "31 words, the limit is 30"),
         ({"scope": "agent", "id": "../../etc"}, "expected 24 hex digits"),
@@ -540,6 +540,29 @@ def test_an_older_backup_does_not_restore_what_was_erased(
         assert body(exported(store)) == left
     texts = "".join(passage.text for passage in walk_passages(store))
     assert [text for text in gone if text in texts] == []
+
+
+@pytest.mark.parametrize("keep", [0, 40])
+def test_a_backup_with_a_damaged_header_restores_nothing_that_was_erased(
+    open_store: OpenStore, keep: int
+) -> None:
+    """It counted as handwritten, and so as newer than the erasure."""
+    store = open_store("sqlite")
+    older, gone = forget_user(store)
+    header, _, records = older.partition(b"\n")
+    damaged = header[:keep] + b"\n" * (keep > 0) + records
+    with pytest.raises(InputError, match="the header of the backup is damaged or missing"):
+        imported(store, damaged)
+    left = body(exported(store))
+    report = imported(store, damaged, skip_bad=True)
+    assert report.total("refused") > 0
+    assert "it or its owner was erased on" in report.problems[-1].reason
+    assert body(exported(store)) == left
+    texts = "".join(passage.text for passage in walk_passages(store))
+    assert [text for text in gone if text in texts] == []
+    empty = open_store("sqlite")
+    imported(empty, damaged, skip_bad=True)
+    assert body(exported(empty)) == body(older)
 
 
 def test_an_older_backup_does_not_restore_removed_source_messages(open_store: OpenStore) -> None:
