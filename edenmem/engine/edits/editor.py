@@ -212,9 +212,10 @@ class Editor:
                 raise NotFoundError(f"fact not found, current or deleted: {fact_id}")
             return self._undelete(deleted.snapshot, history, version, reason, dry_run)
         if version is None:
+            known = ", ".join(dict.fromkeys(str(entry.version) for entry in history))
             raise UsageError(
-                f"the fact is not deleted (version {fact.version})",
-                hint="choose the version to restore with --version",
+                f"the fact is not deleted (version {fact.version}), and --version is missing",
+                hint=f"versions: {known}",
             )
         then, reason = version_of(history, version, "fact"), reason or f"version {version} restored"
         return self._revise(fact, then.content, then.fields, reason, dry_run)
