@@ -272,7 +272,7 @@ def test_a_request_that_does_not_end_in_time_is_told_that_the_server_stops(
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--upstream", "ftp://x"), 2, "use --upstream URL"),
+        (("--agent", "mira", "--upstream", "ftp://x"), 2, "use --upstream URL"),
         (("--host", "192.0.2.1"), 5, "cannot listen on"),
         (("--read-only",), 2, "--no-store"),
         (("--agent", "mira", "--port", "99999"), 2, "--port"),
@@ -296,6 +296,7 @@ def test_what_cannot_be_served(
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert words in done.stderr
+    assert "added" not in done.stderr
     assert json.dumps(done.stdout) == '""'
 
 

@@ -81,11 +81,13 @@ def exit_code_table() -> str:
 
     meaning = {
         ExitCode.OK: "done, nothing to do, or the reader closed the pipe (`| head`)",
-        ExitCode.SOME_FAILED: "some items or the output failed; see stderr or the report",
-        ExitCode.USAGE: "invalid request: option, value, setting, or content of a file",
+        ExitCode.SOME_FAILED: "some items failed; see stderr or the report",
+        ExitCode.USAGE: "invalid request: option, value, setting, or content of a file; standard "
+        "output is closed",
         ExitCode.NOT_FOUND: "an object, file or folder that the command names does not exist",
         ExitCode.CONFLICT: "changed by another writer, or already exists",
-        ExitCode.UNAVAILABLE: "the store does not exist, or a database or provider cannot be used",
+        ExitCode.UNAVAILABLE: "the store does not exist, a database or provider cannot be used, or "
+        "a disk is full",
         ExitCode.INTERRUPTED: "interrupted (Ctrl-C); claims are released",
     }
     rows = ["| code | meaning |", "|---|---|"]

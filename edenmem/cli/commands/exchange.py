@@ -176,7 +176,8 @@ def import_(
         if kind is FileKind.RECORDS:
             if agent or user or scope or add_missing:
                 raise UsageError(
-                    "records name their scope: omit --agent, --user, --scope and --add-missing"
+                    "records name their scope: omit --agent, --user, --scope and --add-missing",
+                    hint="name the format of another system's file with --as",
                 )
             facts = take(file)
         else:

@@ -112,10 +112,12 @@ def _serve(run: Invocation) -> None:
     from edenmem.server.access import is_loopback
     from edenmem.server.app import create_app
     from edenmem.server.proxy.background import told
+    from edenmem.server.proxy.upstream import upstream_of
 
     settings = run.settings.server
     if run.settings.store.read_only and settings.store_chats:
         raise WriteRefused("'edenmem serve' stores chats; use --no-store for a read-only store")
+    upstream, _ = upstream_of(run.settings)
     setup = run.service.setup
     if not setup.is_made:  # 'edenmem init' creates the store on a server
         if not setup.is_embedded:
@@ -124,6 +126,12 @@ def _serve(run: Invocation) -> None:
         run.out.note(f"created the store: {setup.location}")
     listener = process.open_socket(settings.host, settings.port)
     url = process.url_of(listener)
+    if upstream.startswith(url):
+        listener.close()
+        raise ConfigError(
+            f"the upstream is this server: {upstream}",
+            hint="set another one with --upstream",
+        )
     is_local = is_loopback(listener.getsockname()[0])
 
     async def work(service: MemoryService) -> None:
@@ -135,12 +143,6 @@ def _serve(run: Invocation) -> None:
 
             attach_to_server(application)
             run.out.note(f"serving MCP tools at {url}/mcp")
-        upstream = application.state.proxy.upstream.url
-        if upstream.startswith(url):
-            raise ConfigError(
-                f"the upstream is this server: {upstream}",
-                hint="set another one with --upstream",
-            )
         run.out.note(f"forwarding chats to {upstream}")
         if not urlsplit(upstream).path:
             run.out.note(f"the upstream URL has no path; most servers expect {upstream}/v1")

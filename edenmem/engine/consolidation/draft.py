@@ -130,6 +130,7 @@ def review_draft(answer: str, assignment: Assignment) -> Draft:
     old_lines = sentence_keys(split_bullet(line)[1] for line in assignment.current.splitlines())
     lines: list[str] = []
     dropped: list[Decision] = []
+    heading, emptied = -1, set[int]()  # the last one without a line, and those that lost all lines
     for line in text.splitlines():
         bullet, rest = split_bullet(line)
         whole = not word_count(line) or sentence_key(rest) in old_lines
@@ -143,17 +144,27 @@ def review_draft(answer: str, assignment: Assignment) -> Draft:
             )
         }
         if not objections:
+            if word_count(line):
+                is_title = is_heading(line)
+                emptied -= set() if is_title else {heading}
+                heading = len(lines) if is_title else -1
             lines.append(line)
             continue
         for each, why in objections.items():  # a sentence with a secret is not shown
             content = "" if find_secret(each) else each
             dropped.append(Decision(content=content, action="DROPPED", reason=why))
         if kept := [each for each in parts if each not in objections]:
+            emptied, heading = emptied - {heading}, -1
             lines.append(bullet + " ".join(kept))
+        else:
+            emptied |= {heading} - {-1}
     if not sentences_of("\n".join(lines)):
         reasons = "; ".join(dict.fromkeys(each.reason for each in dropped)) or "it says nothing"
         raise DraftRefused(f"nothing of the model's text may stay: {reasons}")
-    text, restored = put_back("\n".join(lines).strip(), assignment.fixed, assignment.current)
+    written = "\n".join(line for place, line in enumerate(lines) if place not in emptied)
+    if emptied:
+        written = _BLANK_LINES.sub("\n\n", written)
+    text, restored = put_back(written.strip(), assignment.fixed, assignment.current)
     return Draft(text=text, dropped=tuple(dropped), restored=restored, taken=assignment.reflections)
 
 
@@ -214,6 +225,7 @@ FIXED_SHARE = 3
 #: Length in words of a heading.
 _HEADING_WORDS = 6
 
+_BLANK_LINES = re.compile(r"\n{3,}")
 _BULLET = re.compile(r"\s*(?:(?:[-*•–—+]|\d{1,3}[.)])\s+)?")
 #: Ends of sentences; three letters before the dot make it no abbreviation.
 _SENTENCE_END = re.compile(r"(?<=[^\W\d_]{3}[.!?…؟।])\s+|(?<=[。！？])")

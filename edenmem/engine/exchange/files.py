@@ -370,14 +370,17 @@ class Source:
 
         Raises:
             NotFoundError: the file does not exist.
-            InputError: the file cannot be read.
+            InputError: the file cannot be read, or is empty.
         """
         try:
             raw = Path(path).open("rb")  # noqa: SIM115 - closed below
         except OSError as error:
             raise unreadable(path, error) from error
         with raw:
-            yield cls(raw, path)
+            source = cls(raw, path)
+            if not source.start():  # a file that was cut must not look imported
+                raise InputError(f"{path} is empty")
+            yield source
 
     @classmethod
     @contextmanager

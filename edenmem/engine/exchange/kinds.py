@@ -79,7 +79,7 @@ _WORDS = {
 
 #: How a file of SQLite begins.
 _DATABASE = b"SQLite format 3\0"
-#: How JSON, gzip and zip begin, and an empty file.
+#: How JSON, gzip and zip begin, and an empty input.
 _READABLE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[\"]|\Z)|\x1f\x8b|PK")
 
 

@@ -73,6 +73,26 @@ class StreamBroken(Exception):
     """The upstream disconnected during an answer; the client's connection ends, too."""
 
 
+def upstream_of(settings: Settings) -> tuple[str, str]:
+    """Return the URL of the upstream without a slash at the end, and its key, or "".
+
+    Raises:
+        ConfigError: the URL is invalid.
+    """
+    server, llm = settings.server, settings.llm
+    url, key = server.upstream_url, server.upstream_api_key
+    if not url and (llm.base_url or llm.api_key):
+        url, key = llm.base_url or _OPENAI, key or llm.api_key
+    url = (url or OLLAMA).rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(
+            f"invalid upstream URL: {url!r}",
+            hint="use --upstream URL, or set server.upstream_url",
+        )
+    return url, key
+
+
 class Upstream:
     """A client of the upstream.
 
@@ -84,21 +104,9 @@ class Upstream:
     """
 
     def __init__(self, settings: Settings) -> None:
-        server, llm = settings.server, settings.llm
-        self._key = server.upstream_api_key
-        if server.upstream_url:
-            url = server.upstream_url
-        elif llm.base_url or llm.api_key:
-            url, self._key = llm.base_url or _OPENAI, self._key or llm.api_key
-        else:
-            url = OLLAMA
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(
-                f"invalid upstream URL: {url!r}",
-                hint="use --upstream URL, or set server.upstream_url",
-            )
-        self.url = url.rstrip("/")
+        server = settings.server
+        url, self._key = upstream_of(settings)
+        self.url = url
         self._base = httpx.URL(self.url).raw_path.rstrip(b"/")
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=200)
         timeout = httpx.Timeout(server.upstream_timeout_seconds, connect=10.0)

@@ -70,6 +70,15 @@ def test_known_failure_103_a_bad_line_is_dropped_and_not_the_run(line: str) -> N
     assert draft.dropped[0].reason
 
 
+def test_a_heading_goes_with_all_of_its_lines() -> None:
+    rest = "[PLACES]\n\n# Towns\n- Ines lives in Porto."
+    draft = review_draft(f"{OLD}\n\n[MONEY]\n- Marta paid 4,200 euros.\n\n{rest}", assignment())
+    assert len(draft.dropped) == 1
+    assert draft.text == f"{OLD}\n\n{rest}"
+    whole = f"{OLD}\n\n[MONEY]\n\n- Ines lives in Porto."
+    assert review_draft(whole, assignment()).text == whole
+
+
 def test_known_failure_103_a_secret_is_dropped_and_not_shown() -> None:
     """Known failure 103: also in a heading, and also if a reflection had it."""
     secret = "The wifi password is hunter2-Rosebud"

@@ -364,6 +364,13 @@ def test_a_file_is_recognized_also_compressed(data: str, kind: FileKind) -> None
     assert kind_of(source_of("\ufeff" + data)) is kind
 
 
+def test_a_file_of_no_bytes_is_an_error(tmp_path: Path) -> None:
+    """A backup that was cut to nothing must not look restored."""
+    (cut := tmp_path / "backup.jsonl.gz").touch()
+    with pytest.raises(InputError, match="is empty"), files.Source.open_file(str(cut)):
+        pass
+
+
 @BOTH
 def test_chatgpt_gives_the_branch_that_it_shows(town: Store) -> None:
     taken = take(town, json.dumps(CHATGPT), user="anna")
