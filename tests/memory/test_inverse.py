@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.memory.inverse import undo_id
+from edenmem.memory.inverse import PastNeeds, past_needs, undo_id
 from edenmem.models.changes import (
     EXPIRED,
     AddAgent,
@@ -259,6 +259,22 @@ def test_a_removed_reflection_waits_again_if_its_text_was_taken_back_meanwhile(
     back = memory.invert(removed).change
     assert back is not None
     assert not back.reflection.absorbed  # type: ignore[union-attr]
+
+
+def test_the_past_of_a_removed_reflection_is_that_of_its_text(memory: Memory) -> None:
+    """Versions of the text and later reverts tell whether it waits again."""
+
+    def removed(made: Reflection) -> AuditEntry:
+        return memory.do(
+            RemoveReflection(scope=SCOPE, reflection_id=made.id, expected_version=1, at=NOW)
+        )
+
+    waiting, _ = add_reflection(memory, "a")
+    assert past_needs([removed(waiting)]) == PastNeeds()
+    absorbed, _ = add_reflection(memory, "b")
+    write(memory, "T1", 0, absorbed)
+    needed = past_needs([removed(absorbed)])
+    assert (needed.versions, needed.reverts) == ({SCOPE}, {SCOPE: NOW})
 
 
 # -- texts ---------------------------------------------------------------------------------------
