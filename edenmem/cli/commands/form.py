@@ -448,6 +448,9 @@ def consolidate(
 ) -> None:
     """Merge pending reflections into the texts of all due scopes, or of given scopes.
 
+    With --dry-run the model is asked too, and nothing is written; 'scope list' shows what is
+    pending.
+
     \b
     edenmem consolidate
     edenmem consolidate --agent mira --scope user --dry-run
