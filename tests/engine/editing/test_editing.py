@@ -431,6 +431,7 @@ async def test_an_old_text_is_restored_as_a_new_version(world: World) -> None:
     await world.editor.restore_consolidation(world.of_user, 1)
     after = world.consolidation()
     assert (after.consolidated_content, after.version) == ("One.", 3)
+    assert after.fixed == ()  # nobody wrote it anew
     history = world.store.history.versions("consolidation", "", scope=world.of_user)
     assert [entry.content for entry in history] == ["One.", "Two.", "One."]
     assert (await world.editor.restore_consolidation(world.of_user, 1)).action == "none"
