@@ -257,6 +257,7 @@ def test_for_a_whole_agent_the_name_is_typed(town: Cli, typed: str, left: int) -
 def test_a_person_is_shown_exported_and_forgotten(town: Cli) -> None:
     shown = town("person", "show", "lena").ok().out
     assert "Stored about lena" in shown
+    assert re.search(r"^facts +\d+$", shown, re.MULTILINE), shown
     assert "Tomas met Lena." in shown
     (data,) = town.json("person", "export", "lena")
     told = "Lena folds ninety whale lanterns."

@@ -102,6 +102,8 @@ def test_verify_ends_with_1_when_something_is_missing(
     found = new_cli("migrate", "verify", run_id).fails(1)
     assert "1 difference from v1 that the log does not explain" in found.out
     assert "memory_sessions/" in found.out
+    new_cli("migrate", "repair", run_id, "--yes").ok()
+    new_cli("migrate", "verify", run_id).ok()
 
 
 def test_one_agent_alone_and_other_ways_of_asking(new_cli: Cli, dump: Path) -> None:
