@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from edenmem.search.text_ranking import MOST_NEIGHBORS, Term, query_terms, weigh
 from edenmem.search.words import is_fuzzy, within_one_edit
@@ -73,6 +74,8 @@ class _Part(NamedTuple):
 #: each key and are read in the transaction of the search, so writes of other processes are never
 #: missed.
 Postings = BoundedCache[Any, Any]
+#: The facts that have each term.
+_Postings: TypeAlias = "dict[Term, array[int]]"
 #: Entries of a cache of lookups, each of up to sixteen bytes.
 MOST_POSTINGS = 2_000_000
 
@@ -140,13 +143,14 @@ class TextQuery:
     def _look_up(self, query: str) -> _Matches:
         words = self._words(query)
         terms = dict.fromkeys(term for of_word in words for term in of_word)
-        having = {term: self._having(term) for term in terms}
+        found = self._find(terms)
+        having = _sizes(found)
         weighed = weigh(words, having, total=self._count())
         scores: dict[int, float] = {}
         for term, weight in weighed.weights.items():
             of_term: dict[int, float] = {}
-            for part in self._parts:
-                of_term |= dict.fromkeys(self._posting(part, term), weight)
+            for of_part in found:
+                of_term |= dict.fromkeys(of_part[term], weight)
             for number in scores.keys() & of_term.keys():
                 of_term[number] += scores[number]
             scores |= of_term
@@ -167,15 +171,11 @@ class TextQuery:
             self._facts = known
         return self._facts
 
-    def _having(self, term: Term) -> int:
-        """Count the searched facts that have a term."""
-        return sum(len(self._posting(part, term)) for part in self._parts)
+    def _find(self, terms: Collection[Term]) -> list[_Postings]:
+        """Return the searched facts that have each term, by parts."""
+        return [self._postings(part, terms) for part in self._parts]
 
-    def _posting(self, part: _Part, term: Term) -> array[int]:
-        """Return the facts of some scopes that have a term."""
-        return self._postings(part, (term,))[term]
-
-    def _postings(self, part: _Part, terms: Iterable[Term]) -> dict[Term, array[int]]:
+    def _postings(self, part: _Part, terms: Collection[Term]) -> _Postings:
         """Return the facts of some scopes that have each term, with one query of the index."""
         keys = {term: (self._index.name, part, *self._narrowing, term) for term in terms}
         found: dict[Term, Any] = {term: self._known.get(key) for term, key in keys.items()}
@@ -212,10 +212,9 @@ class TextQuery:
         found: list[list[Term]] = []
         fuzzy = 0
         asked = query_terms(query)
-        for part in self._parts:
-            self._postings(part, [term for _, term in asked])
+        having = _sizes(self._find([term for _, term in asked]))
         for word, term in asked:
-            if not is_fuzzy(word) or fuzzy == _MOST_FUZZY or self._having(term):
+            if not is_fuzzy(word) or fuzzy == _MOST_FUZZY or having[term]:
                 found.append([term])
                 continue
             fuzzy += 1
@@ -241,9 +240,17 @@ class TextQuery:
         ).fetchall()
         words = {without_scope(word) for (word,) in rows}
         near = [(word,) for word in words if within_one_edit(stem, word)]
-        having = {term: self._having(term) for term in near}
-        ranked = sorted(having, key=lambda term: (-having[term], term))
+        having = _sizes(self._find(near))
+        ranked = sorted(near, key=lambda term: (-having[term], term))
         return [term for term in ranked[:MOST_NEIGHBORS] if having[term]]
+
+
+def _sizes(found: Iterable[_Postings]) -> Counter[Term]:
+    """Count the facts that have each term."""
+    sizes = Counter[Term]()
+    for postings in found:
+        sizes.update({term: len(facts) for term, facts in postings.items()})
+    return sizes
 
 
 def _split(scopes: Sequence[_Revision], alone: Collection[int]) -> list[_Part]:
