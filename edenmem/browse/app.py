@@ -595,7 +595,7 @@ class Browser(App[None]):
     async def action_context(self) -> None:
         """Show the context of the latest session with the scope in it, without writing the cache.
 
-        It is the one that the agent gets, as from `edenmem context`.
+        The agent gets this context, as from `edenmem context`.
         """
         opened, service = self._open_scope, self._service
         session = await guard(self, in_thread(memory.latest_session, service, opened.scope))

@@ -102,7 +102,7 @@ def attach(app: Starlette, choose: Callable[[Caller], Target]) -> None:
     settings = state.settings
 
     async def answer(request: Request) -> ASGIApp:
-        """Find the reach of a request, and let the protocol answer it."""
+        """Pass a request with its reach on to the protocol."""
         who = await caller(request)
         agent_id, user_id, write = await in_thread(choose, who)
         try:

@@ -146,7 +146,8 @@ def review_draft(answer: str, assignment: Assignment) -> Draft:
         if not objections:
             if word_count(line):
                 is_title = is_heading(line)
-                emptied -= set() if is_title else {heading}
+                if not is_title:
+                    emptied.discard(heading)
                 heading = len(lines) if is_title else -1
             lines.append(line)
             continue
@@ -154,10 +155,11 @@ def review_draft(answer: str, assignment: Assignment) -> Draft:
             content = "" if find_secret(each) else each
             dropped.append(Decision(content=content, action="DROPPED", reason=why))
         if kept := [each for each in parts if each not in objections]:
-            emptied, heading = emptied - {heading}, -1
+            emptied.discard(heading)
+            heading = -1
             lines.append(bullet + " ".join(kept))
-        else:
-            emptied |= {heading} - {-1}
+        elif heading >= 0:
+            emptied.add(heading)
     if not sentences_of("\n".join(lines)):
         reasons = "; ".join(dict.fromkeys(each.reason for each in dropped)) or "it says nothing"
         raise DraftRefused(f"nothing of the model's text may stay: {reasons}")

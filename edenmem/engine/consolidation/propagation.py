@@ -301,10 +301,11 @@ def _apply(
             return "names a person"
         return "second proposal from the same reflection" if source.id in changes else None
 
+    numbered = dict(enumerate(batch.reflections, start=1))
     decisions: list[Decision] = []
     for item in items:
         content = tidy(item.content, settings.formation.reflection_words)
-        source = dict(enumerate(batch.reflections, 1)).get(item.reflection)
+        source = numbered.get(item.reflection)
         why = why_not(content, source)
         if why is not None or source is None:
             decisions.append(Decision(content=content, action="REJECTED", reason=why or ""))

@@ -169,7 +169,7 @@ class _Chart:
 
 
 def examine(context: DoctorContext, checks: frozenset[str]) -> DoctorReport:
-    """Run the selected checks, and the one that blocks them, if any. Writes nothing.
+    """Run the selected checks, and the check that blocks them, if any. Writes nothing.
 
     A check that fails is a problem and does not stop others.
     """

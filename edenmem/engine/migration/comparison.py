@@ -400,7 +400,8 @@ def find_surplus(
     elif kind is RecordKind.FACT:
         yield from store.memory.facts_by_ids(scopes, ids).values()
     else:  # one under a wrong ID is found by no query for its scope
+        wanted = set(ids)
         for model in read_memory(store, [each.agent_id for each in scopes], (kind,)):
             is_blank = isinstance(model, Consolidation) and not text_of(model)
-            if isinstance(model, Memory) and model.id in ids and not is_blank:
+            if isinstance(model, Memory) and model.id in wanted and not is_blank:
                 yield model

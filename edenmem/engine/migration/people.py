@@ -18,8 +18,9 @@ _BATCH = 500
 def find_new_agents(store: Store, plan: StagedPlan) -> tuple[list[V1Account], list[str]]:
     """Return the agents to add, and a notice if others stay unknown to the host."""
     unknown = [person for person in plan.agents() if store.host.agent(person.id) is None]
-    new = [person for person in unknown if has_own_accounts(store) and _is_addable(person)]
-    strangers = [person.id for person in unknown if person not in new]
+    new = list(filter(_is_addable, unknown)) if has_own_accounts(store) else []
+    added = {person.id for person in new}
+    strangers = [person.id for person in unknown if person.id not in added]
     if not strangers:
         return new, []
     count = "1 agent is" if len(strangers) == 1 else f"{len(strangers)} agents are"

@@ -153,7 +153,7 @@ class FileSource(V1Source):
     """v1 memory in a file, or in the files of a folder.
 
     Raises:
-        NotFoundError: there is no such file or folder.
+        NotFoundError: the file or folder does not exist.
         InputError: it contains no v1 memory, several databases, or several files of one collection.
     """
 

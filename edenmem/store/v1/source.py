@@ -133,7 +133,7 @@ def open_source(location: str | None, settings: StoreSettings) -> V1Source:
 
     Raises:
         UsageError: no location, and the configured store is not a MongoDB.
-        NotFoundError: there is no such file or folder.
+        NotFoundError: the file or folder does not exist.
         InputError: it contains no v1 memory, several databases, or several files of one collection.
         StoreError: the database cannot be reached.
     """
